@@ -1,0 +1,1 @@
+"""tlscost: from records of hardware counters to what a TLS transaction costs."""

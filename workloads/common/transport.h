@@ -1,0 +1,54 @@
+/* One table of five functions for plain TCP and for TLS: the rest of server and load never names
+ * OpenSSL on a connection's way. All calls are non-blocking on a non-blocking socket. */
+#ifndef TC_COMMON_TRANSPORT_H
+#define TC_COMMON_TRANSPORT_H
+
+#include <openssl/ssl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "workloads/common/error.h"
+
+/* What a call says besides a byte count. */
+enum tc_io {
+    TC_IO_WANT_READ = -1,  /* call again when readable */
+    TC_IO_WANT_WRITE = -2, /* call again when writable */
+    TC_IO_CLOSED = -3,     /* the peer closed in order */
+    TC_IO_FAILED = -4      /* reset, TLS failure: the stream is dead, call close */
+};
+
+struct tc_stream {
+    const struct tc_transport *transport;
+    int fd;
+    SSL *ssl; /* NULL on plain; kept for reuse over connections by the owner of the stream */
+};
+
+struct tc_transport {
+    const char *name;
+    /* 0 when done, else enum tc_io. Plain: 0. */
+    int (*handshake)(struct tc_stream *stream);
+    /* Bytes read or written (> 0), else enum tc_io. */
+    ssize_t (*read)(struct tc_stream *stream, void *buffer, size_t length);
+    ssize_t (*write)(struct tc_stream *stream, const void *buffer, size_t length);
+    /* Sends head (may be empty) and then length bytes from offset of the body, open as body_fd and
+     * mapped at body: sendfile on plain, writes from the mapping on TLS. Counts head and body bytes
+     * together; partial progress is possible and the caller calls again with the rest. */
+    ssize_t (*send_body)(struct tc_stream *stream, const void *head, size_t head_length,
+                         int body_fd, const char *body, uint64_t offset, size_t length);
+    /* Says goodbye (close_notify on TLS) without waiting for the peer's; the fd stays open. */
+    void (*shutdown)(struct tc_stream *stream);
+};
+
+extern const struct tc_transport tc_transport_plain;
+extern const struct tc_transport tc_transport_tls;
+
+/* Puts the stream on fd: plain where ctx is NULL, else TLS as server or client, making an SSL or
+ * reusing the stream's own from an earlier connection. Errors: -ENOMEM, -EPROTO. */
+TC_MUST_CHECK int tc_stream_open(struct tc_stream *stream, int fd, SSL_CTX *ctx, bool server,
+                                 struct tc_error *err);
+
+/* Frees the SSL; the fd is the caller's. */
+void tc_stream_close(struct tc_stream *stream);
+
+#endif
