@@ -8,6 +8,7 @@
 #ifndef TC_COMMON_PAGE_H
 #define TC_COMMON_PAGE_H
 
+#include <hdr_histogram.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -86,6 +87,7 @@ struct tc_page {
     struct tc_page_thread *threads;
     int64_t *histograms;
     size_t bytes;
+    struct hdr_histogram layout; /* maps values to counts; holds no counts of its own */
 };
 
 /* Names as used in records: "completed", "error_timeout", "first_byte" ... */
@@ -98,8 +100,8 @@ TC_MUST_CHECK int tc_page_create(struct tc_page *page, int fd, uint32_t threads,
                                  uint32_t connections, struct tc_error *err);
 
 /* Maps an existing page read-only after checking magic, version and every offset and size against
- * the file's. Errors: -EAGAIN (not yet created: size 0), -EPROTO (not a page, or another
- * version's), errno of fstat and mmap. The caller keeps fd. */
+ * the file's. Errors: -EAGAIN (not yet created: size 0 or the header still empty), -EPROTO (not a
+ * page, or another version's), errno of fstat and mmap. The caller keeps fd. */
 TC_MUST_CHECK int tc_page_open(struct tc_page *page, int fd, struct tc_error *err);
 
 /* Unmaps; NULL and an unmapped page are accepted. */
@@ -119,11 +121,12 @@ void tc_page_record(struct tc_page *page, uint32_t index, enum tc_latency kind, 
  */
 void tc_page_sum(const struct tc_page *page, uint64_t sums[TC_COUNT_KINDS]);
 
-/* Sum over threads of histogram `kind` into counts[hist_counts_len]. No allocation. */
+/* Sum over threads of histogram `kind` into counts[hist_counts_len]. No allocation: the caller
+ * allocates hist_counts_len words beforehand. */
 void tc_page_sum_histogram(const struct tc_page *page, enum tc_latency kind, int64_t *counts);
 
 /* Encodes the difference `end - begin` of two sums of one histogram (hist_counts_len words each)
- * in HdrHistogram's compressed base64 encoding; *text is the caller's to free().
+ * in HdrHistogram's compressed base64 encoding; *text is the caller's to free(). begin NULL: zeros.
  * Errors: -ENOMEM, -EINVAL (a count went down, or the length does not fit the configuration). */
 TC_MUST_CHECK int tc_histogram_encode(const int64_t *begin, const int64_t *end, size_t counts_len,
                                       char **text, struct tc_error *err);
