@@ -1,0 +1,223 @@
+"""Records to one tidy frame: a row per (record, window, cpu, event)."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pandera.pandas as pa
+
+from tlscost import record
+from tlscost.errors import TlscostError
+
+__all__ = ["CELL_COLUMNS", "SCHEMA", "check", "from_records", "load", "record_paths"]
+
+CELL_COLUMNS = ["machine", "server", "tls", "size_bytes", "cpus", "load"]
+"""What tells cells apart in tables; column `cell` holds the whole cell as JSON."""
+
+_ORIGINS = ["counted", "scaled", "derived", "simulated", "modelled"]
+_STATUSES = ["ok", "overlap", "unsupported", "not_permitted", "failed"]
+
+_TEXT = ["record", "cell", *CELL_COLUMNS[:3], "load", "event", "mode", "origin", "status", "source"]
+
+_category = pa.Column("category", nullable=False, coerce=False)
+
+SCHEMA = pa.DataFrameSchema(
+    {
+        "record": _category,
+        "cell": _category,
+        "machine": _category,
+        "server": _category,
+        "tls": _category,
+        "size_bytes": pa.Column("int64", pa.Check.ge(0)),
+        "cpus": pa.Column("int64", pa.Check.gt(0)),
+        "load": _category,
+        "repetition": pa.Column("int64"),
+        "window": pa.Column("int64", pa.Check.ge(0)),
+        "pass": pa.Column("int64"),
+        "cpu": pa.Column("Int64", nullable=True),
+        "event": _category,
+        "mode": _category,
+        "raw": pa.Column("float64", nullable=True),
+        "corrected": pa.Column("float64", nullable=True),
+        "value": pa.Column("float64", nullable=True),
+        "histogram": pa.Column(nullable=True),
+        "enabled_ns": pa.Column("float64", pa.Check.ge(0), nullable=True),
+        "running_ns": pa.Column("float64", pa.Check.ge(0), nullable=True),
+        "origin": pa.Column("category", pa.Check.isin(_ORIGINS), nullable=True),
+        "status": pa.Column("category", pa.Check.isin(_STATUSES)),
+        "reason": pa.Column(nullable=True),
+        "source": _category,
+        "elapsed_ns": pa.Column("int64", pa.Check.gt(0)),
+        "idle_ns": pa.Column("float64", pa.Check.ge(0), nullable=True),
+        "transactions": pa.Column("int64", pa.Check.ge(0)),
+    },
+    checks=pa.Check(
+        lambda frame: frame["value"].notna() | frame["histogram"].notna() | frame["reason"].notna(),
+        error="a null `value` has a `reason`",
+    ),
+    strict=True,
+)
+
+_VARYING = [
+    *["run", "window", "pass", "cpu", "event", "mode", "raw", "corrected", "value", "histogram"],
+    *["enabled_ns", "running_ns", "origin", "status", "reason", "source"],
+    *["elapsed_ns", "idle_ns", "transactions"],
+]
+_CPU_TIMES = ["idle_ns", "steal_ns", "user_ns", "system_ns", "irq_ns", "softirq_ns"]
+_LOAD_COUNTS = [
+    *["transactions", "bytes", "connections", "handshakes_full", "handshakes_resumed"],
+    *["tickets", "late", "clamped", "started"],
+]
+_NOT_RECORDED = "the record holds no value: the collector could not read it"
+
+
+def record_paths(paths: Iterable[Path | str]) -> list[Path]:
+    """Record files named by `paths`: files as they are, directories searched for `*.jsonl`.
+
+    Raises
+    ------
+    TlscostError
+        A path is not there, or nothing at all was found.
+    """
+    found: list[Path] = []
+    given = [Path(path) for path in paths]
+    for path in given:
+        if path.is_dir():
+            found += sorted(path.rglob("*.jsonl"))
+        elif path.exists():
+            found.append(path)
+        else:
+            raise TlscostError(f"{path}: no such file or directory; expected a record (.jsonl)")
+    if not found:
+        names = ", ".join(map(str, given)) or "nothing given"
+        raise TlscostError(
+            f"no record (*.jsonl) in: {names}. Remedy: measure with `tlscost sweep`."
+        )
+    return list(dict.fromkeys(found))
+
+
+def load(paths: Iterable[Path | str]) -> pd.DataFrame:
+    """Read records into the tidy frame.
+
+    Parameters
+    ----------
+    paths : iterable of Path or str
+        Record files, or directories to search for them.
+
+    Returns
+    -------
+    pandas.DataFrame, shape (records x windows x cpus x events, columns of `SCHEMA`)
+        `raw` and `corrected` as recorded; `value` is what formulas take: `corrected` for counters,
+        `raw` for what needs no idle correction (CPU times, the load's counts, system counters).
+        `cpu` is null for what belongs to the whole server or machine; `idle_ns` [ns] is then the
+        sum over the server's CPUs. Latency rows hold a `histogram` instead of a value.
+    """
+    return from_records(record.read(path) for path in record_paths(paths))
+
+
+def from_records(records: Iterable[record.Record]) -> pd.DataFrame:
+    """Build the tidy frame of `load` from records already read."""
+    runs: list[dict[str, Any]] = []
+    rows: list[tuple[Any, ...]] = []
+    for run, item in enumerate(records):
+        runs.append(_run_columns(item))
+        for window, line in enumerate(item.windows):
+            head = (run, window, line.pass_)
+            rows += (head + row for row in _window_rows(item, line))
+    if not rows:
+        raise TlscostError(
+            "the records hold no window: nothing was measured. Remedy: measure again"
+        )
+    varying = pd.DataFrame(dict(zip(_VARYING, zip(*rows, strict=True), strict=True)))
+    constant = pd.DataFrame(runs)
+    for name in set(_TEXT) & set(constant.columns):
+        constant[name] = constant[name].astype("category")
+    spread = constant.take(varying["run"].to_numpy()).reset_index(drop=True)
+    frame = pd.concat([spread, varying.drop(columns="run")], axis="columns")
+    frame["cpu"] = frame["cpu"].astype("Int64")
+    for name in ["event", "mode", "origin", "status", "source"]:
+        frame[name] = frame[name].astype("category")
+    for name in ["raw", "corrected", "value", "enabled_ns", "running_ns", "idle_ns"]:
+        frame[name] = frame[name].astype("float64")
+    return check(frame[list(SCHEMA.columns)])
+
+
+def check(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return `frame` if it obeys `SCHEMA`; the error names every column that does not."""
+    try:
+        return SCHEMA.validate(frame, lazy=True)
+    except pa.errors.SchemaErrors as error:
+        cases = error.failure_cases[["column", "check", "failure_case"]].drop_duplicates()
+        first = cases.groupby("column", dropna=False, observed=True).head(1)
+        named = "; ".join(
+            f"column `{case.column}`: {case.check} (found {case.failure_case!r})"
+            for case in first.itertuples()
+        )
+        raise TlscostError(f"the frame breaks its schema: {named}") from error
+
+
+def _run_columns(item: record.Record) -> dict[str, Any]:
+    cell = item.header.cell
+    identity = cell.model_dump(exclude={"repetition"})
+    return {
+        "record": str(item.path),
+        "cell": _canonical(identity),
+        "machine": cell.machine,
+        "server": cell.server,
+        "tls": cell.tls,
+        "size_bytes": cell.size_bytes,
+        "cpus": cell.cpus,
+        "load": _canonical(cell.load),
+        "repetition": cell.repetition,
+    }
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _window_rows(item: record.Record, line: record.Window) -> Iterator[tuple[Any, ...]]:
+    """Yield rows from `cpu` on (see `_VARYING`)."""
+    elapsed = line.end_ns - line.start_ns
+    idle = {times.cpu: times.idle_ns for times in line.cpus}
+    known = [value for value in idle.values() if value is not None]
+    whole = sum(known) if len(known) == len(idle) and idle else None
+    tails = {cpu: (elapsed, value, line.transactions) for cpu, value in idle.items()}
+    tail = (elapsed, whole, line.transactions)
+    for count in line.counts:
+        yield (
+            *(count.cpu, count.event, count.mode, count.raw, count.corrected, count.corrected),
+            *(None, count.enabled_ns, count.running_ns, count.origin, count.status),
+            count.reason or (None if count.corrected is not None else _NOT_RECORDED),
+            count.source,
+            *tails.get(count.cpu, tail),  # type: ignore[arg-type]
+        )
+    for times in line.cpus:
+        for name in _CPU_TIMES:
+            value = getattr(times, name)
+            yield (times.cpu, *_plain(f"cpu_{name}", "all", value, "proc"), *tails[times.cpu])
+    for name, value in line.system.items():
+        yield (None, *_plain(f"system_{name}", "all", value, "proc"), *tail)
+    rss = line.server_rss_bytes
+    yield (None, *_plain("server_rss_bytes", "all", rss, "proc"), *tail)
+    for name in _LOAD_COUNTS:
+        yield (None, *_plain(f"load_{name}", "all", getattr(line, name), "load"), *tail)
+    for name, value in line.errors.items():
+        kind = name.removeprefix("error_")
+        yield (None, *_plain(f"load_error_{kind}", "all", value, "load"), *tail)
+    for name, text in line.latency.items():
+        event = f"latency_{name}"
+        if text is None:
+            row = (*_plain(event, "all", None, "load")[:-2], f"no {name} was timed", "load")
+        else:
+            row = (event, "all", None, None, None, text, None, None, "counted", "ok", None, "load")
+        yield (None, *row, *tail)
+
+
+def _plain(event: str, mode: str, value: float | None, source: str) -> tuple[Any, ...]:
+    """Columns `event` to `source` of what needs no idle correction."""
+    if value is None:
+        return (event, mode, *[None] * 6, None, "failed", _NOT_RECORDED, source)
+    return (event, mode, value, None, value, None, None, None, "counted", "ok", None, source)
