@@ -1,19 +1,25 @@
-"""The one exception that the program turns into a message and an exit code."""
+"""The one exception that a user sees: a message, and the exit code that goes with it."""
 
-__all__ = ["TlscostError"]
+__all__ = ["BAD_INPUT", "CANNOT", "DONE", "FAILED", "INTERRUPTED", "TlscostError"]
+
+DONE = 0
+FAILED = 1
+BAD_INPUT = 2
+CANNOT = 3
+INTERRUPTED = 130  # what shells give for SIGINT
 
 
 class TlscostError(Exception):
-    """A failure whose message names the thing, the place, what was expected and the remedy.
+    """Something that the user can act on; the command line prints it without a traceback.
 
     Parameters
     ----------
     message : str
-        What the user reads.
+        The thing, the place, what was expected, the remedy.
     exit_code : int
-        1 a measurement failed, 2 bad input, 3 this machine cannot do it.
+        One of `FAILED`, `BAD_INPUT` and `CANNOT`.
     """
 
-    def __init__(self, message: str, exit_code: int = 2) -> None:
+    def __init__(self, message: str, exit_code: int = BAD_INPUT) -> None:
         super().__init__(message)
         self.exit_code = exit_code

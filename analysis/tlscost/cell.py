@@ -1,0 +1,239 @@
+"""A cell: one measured combination of machine, server, TLS profile, file size, CPUs and load."""
+
+import hashlib
+import os
+import re
+import shlex
+import string
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictInt,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from tlscost.profiles import OFF, profile_names
+
+__all__ = ["Cell", "CommandServer", "Load", "Rules", "human_size"]
+
+MACHINES = ("native",)
+SERVERS = ("serve", "nginx")
+PLACEHOLDERS = ("address", "port", "size", "cpus", "cpu_list", "bodies", "certificate")
+
+_BYTE_SIZE = TypeAdapter(ByteSize)
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def human_size(size_bytes: int) -> str:
+    """Return a size as the published tables spell it: 30B, 36KiB, 1MiB."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes and size_bytes % factor == 0:
+            return f"{size_bytes // factor}{unit}"
+    return f"{size_bytes}B"
+
+
+def _size(value: object) -> int:
+    if type(value) is int and value >= 0:
+        return value
+    if type(value) is str and "." not in value:
+        try:
+            return _BYTE_SIZE.validate_python(value)
+        except ValidationError:
+            pass
+    raise ValueError("a size is a whole number of bytes, 0 or more, or a text such as '36KiB'")
+
+
+def _event_set(value: str) -> str:
+    if any(not name.strip() for name in value.split(",")):
+        raise ValueError("an event set is a list of event names with commas between them")
+    return value
+
+
+def _known_profile(value: str) -> str:
+    allowed = [OFF, *profile_names()]
+    if value not in allowed:
+        raise ValueError(f"no such TLS profile; allowed: {', '.join(allowed)}")
+    return value
+
+
+def _there(cpu: int) -> int:
+    present = os.sched_getaffinity(0)
+    if cpu not in present:
+        raise ValueError(f"no such CPU here; allowed: {', '.join(map(str, sorted(present)))}")
+    return cpu
+
+
+def _enough(cpus: int) -> int:
+    present = len(os.sched_getaffinity(0))
+    if cpus > present:
+        raise ValueError(f"this machine has {present} CPUs; allowed: 1 to {present}")
+    return cpus
+
+
+def _distinct(cpus: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(cpus)) != len(cpus):
+        raise ValueError("a CPU is named twice")
+    return cpus
+
+
+def _template(value: str) -> str:
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(value) if name is not None]
+        shlex.split(value)
+    except ValueError as error:
+        raise ValueError(f"not a template: {error}") from error
+    for name in names:
+        if name not in PLACEHOLDERS:
+            known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
+            raise ValueError(f"unknown placeholder {{{name}}}; allowed: {known}")
+    return value
+
+
+Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
+Template = Annotated[str, Field(min_length=1), AfterValidator(_template)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class CommandServer(_Frozen):
+    """Any server: how to start it in the foreground, and where it then answers.
+
+    `command` and `url` may hold {address}, {port}, {size} [bytes], {cpus} (their number),
+    {cpu_list}, {bodies} (a directory with the body at /SIZE) and {certificate} (a directory with
+    cert.pem and key.pem; only with a TLS profile).
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")] = "command"
+    command: Template
+    url: Annotated[Template, Field(pattern=r"^https?://")]
+
+
+class Load(_Frozen):
+    """What the load generator does: a closed loop, or an open one where a rate is given."""
+
+    connections: Annotated[int, Field(gt=0, le=1_000_000)] = 16
+    rate: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)] | None = None
+    arrivals: Literal["constant", "poisson", "pareto"] | None = None
+    keepalive: bool = False
+    resumption: Annotated[float, Field(ge=0, le=1)] = 0.0
+    timeout_s: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _arrivals_need_rate(self) -> Self:
+        if self.arrivals is not None and self.rate is None:
+            raise ValueError("arrivals belong to an open loop: give a rate too")
+        return self
+
+
+class Rules(_Frozen):
+    """How long the phases of a cell last; what is not given is the collector's default."""
+
+    idle_s: Seconds | None = None
+    warmup_s: Seconds | None = None
+    warmup_max_s: Seconds | None = None
+    window_s: Seconds | None = None
+    completions_per_connection: Annotated[int, Field(gt=0)] | None = None
+    windows: Annotated[int, Field(gt=0, le=1000)] | None = None
+    sample_ms: Annotated[int, Field(gt=0, le=10_000)] | None = None
+
+
+class Cell(_Frozen):
+    """One measured combination. `size` is in bytes; `cpus` is the number of the server's CPUs."""
+
+    machine: Literal["native"] = "native"
+    server: Annotated[
+        Annotated[Literal["serve", "nginx"], Tag("name")] | Annotated[CommandServer, Tag("table")],
+        Discriminator(lambda value: "name" if isinstance(value, str) else "table"),
+    ]
+    tls: Annotated[str, AfterValidator(_known_profile)]
+    size: Annotated[int, Field(lt=1 << 40), BeforeValidator(_size)]
+    cpus: Annotated[StrictInt, Field(gt=0), AfterValidator(_enough)] = 1
+    cpu_list: (
+        Annotated[
+            tuple[Annotated[StrictInt, Field(ge=0), AfterValidator(_there)], ...],
+            Field(min_length=1, strict=False),
+            AfterValidator(_distinct),
+        ]
+        | None
+    ) = None
+    load: Load = Load()
+    rules: Rules = Rules()
+    events: Annotated[
+        tuple[Annotated[str, AfterValidator(_event_set)], ...], Field(strict=False)
+    ] = ()
+    repetition: Annotated[StrictInt, Field(ge=1)] = 1
+
+    @classmethod
+    def check(cls, field: str, value: object) -> Any:
+        """Check one field's value, so that a product of lists is checked per value, not per cell.
+
+        Raises
+        ------
+        pydantic.ValidationError
+            With `loc` relative to the field.
+        """
+        return _ADAPTERS[field].validate_python(value)
+
+    @classmethod
+    def of_checked(cls, values: Mapping[str, Any]) -> "Cell":
+        """Build a cell of values that `check` returned; costs microseconds."""
+        cpu_list = values.get("cpu_list")
+        return _BLANK.model_copy(
+            update={**values, "cpus": len(cpu_list)} if cpu_list else values  # type: ignore[arg-type]
+        )
+
+    @cached_property
+    def id(self) -> str:
+        """Name of the cell: readable, safe in file names, the same in every run.
+
+        Ends in a hash of every value that is not its field's default, so that a field added later
+        leaves the names of older cells alone.
+        """
+        digest = hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode())
+        words = (
+            self.server_name,
+            self.tls,
+            human_size(self.size),
+            f"{self.cpus}cpu",
+            f"r{self.repetition}",
+            digest.hexdigest()[:10],
+        )
+        return _UNSAFE.sub("_", "-".join(words))
+
+    @property
+    def server_name(self) -> str:
+        """The server's name as tables show it."""
+        return self.server if isinstance(self.server, str) else self.server.name
+
+    def for_record(self) -> dict[str, Any]:
+        """Return the cell as the record's header holds it (docs/record-format.md)."""
+        values = self.model_dump(mode="json", exclude={"server", "size"}, exclude_none=True)
+        values |= {"server": self.server_name, "size_bytes": self.size}
+        if isinstance(self.server, CommandServer):
+            values |= {"server_command": self.server.command, "server_url": self.server.url}
+        if self.load.rate is not None:
+            values["load"]["arrivals"] = self.load.arrivals or "constant"
+        return values
+
+
+_ADAPTERS: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter(Annotated[cast(type, info.annotation), info])
+    for name, info in Cell.model_fields.items()
+}
+
+# Copied for each cell: several times as fast as model_construct().
+_BLANK = Cell.model_construct(None, server="serve", tls=OFF, size=0)
