@@ -18,10 +18,17 @@ enum tc_io {
     TC_IO_FAILED = -4      /* reset, TLS failure: the stream is dead, call close */
 };
 
+/* Zeroed by its owner before the first tc_stream_open(), and not moved while it is open. */
 struct tc_stream {
     const struct tc_transport *transport;
     int fd;
     SSL *ssl; /* NULL on plain; kept for reuse over connections by the owner of the stream */
+    /* Set after tc_stream_open() by owners that use edge-triggered events and call
+     * tc_stream_ready() at each: a short read then means that the socket is empty, and further
+     * reads say TC_IO_WANT_READ without a system call. Others leave it false. */
+    bool edge_triggered;
+    bool drained; /* the last read of the socket was short */
+    bool failed;  /* the TLS state is not fit for reuse */
 };
 
 struct tc_transport {
@@ -47,6 +54,19 @@ extern const struct tc_transport tc_transport_tls;
  * reusing the stream's own from an earlier connection. Errors: -ENOMEM, -EPROTO. */
 TC_MUST_CHECK int tc_stream_open(struct tc_stream *stream, int fd, SSL_CTX *ctx, bool server,
                                  struct tc_error *err);
+
+/* An event has come. hangup: it said that the peer has closed or reset, of which no further event
+ * will tell, so that from now on every read asks the socket. */
+static inline void tc_stream_ready(struct tc_stream *stream, bool hangup)
+{
+    stream->drained = false;
+    stream->edge_triggered = stream->edge_triggered && !hangup;
+}
+
+static inline bool tc_stream_is_drained(const struct tc_stream *stream)
+{
+    return stream->edge_triggered && stream->drained;
+}
 
 /* Frees the SSL; the fd is the caller's. */
 void tc_stream_close(struct tc_stream *stream);
