@@ -34,6 +34,7 @@ SCHEMA = pa.DataFrameSchema(
         "cpus": pa.Column("int64", pa.Check.gt(0)),
         "load": _category,
         "repetition": pa.Column("int64"),
+        "overlap": pa.Column(nullable=True),
         "window": pa.Column("int64", pa.Check.ge(0)),
         "pass": pa.Column("int64"),
         "cpu": pa.Column("Int64", nullable=True),
@@ -111,6 +112,7 @@ def load(paths: Iterable[Path | str]) -> pd.DataFrame:
     pandas.DataFrame, shape (records x windows x cpus x events, columns of `SCHEMA`)
         `raw` and `corrected` as recorded; `value` is what formulas take: `corrected` for counters,
         `raw` for what needs no idle correction (CPU times, the load's counts, system counters).
+        `overlap` says why server and load shared CPUs, null where they did not.
         `cpu` is null for what belongs to the whole server or machine; `idle_ns` [ns] is then the
         sum over the server's CPUs. Latency rows hold a `histogram` instead of a value.
     """
@@ -171,7 +173,14 @@ def _run_columns(item: record.Record) -> dict[str, Any]:
         "cpus": cell.cpus,
         "load": _canonical(cell.load),
         "repetition": cell.repetition,
+        "overlap": _overlap(item.header.placement),
     }
+
+
+def _overlap(placement: record.Placement) -> str | None:
+    if not placement.overlap:
+        return None
+    return placement.reason or "server and load share CPUs"
 
 
 def _canonical(value: object) -> str:

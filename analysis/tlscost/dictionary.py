@@ -1,0 +1,93 @@
+"""The metric dictionary: formulas over events, read from data/events/."""
+
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pandas as pd
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+
+from tlscost import paths
+from tlscost.errors import TlscostError
+
+__all__ = ["Formula", "load"]
+
+# No attribute, call, index, string or assignment can be written in these characters, so that
+# evaluating a formula can do arithmetic and nothing else.
+_TOKEN = re.compile(
+    r"\s*(?:(?P<quoted>`[\w:.-]+`)|(?P<name>[A-Za-z_]\w*)"
+    r"|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<operator>[-+*/()]))"
+)
+
+
+def _names(expression: str) -> list[str]:
+    """Event names of an arithmetic expression, in order of appearance."""
+    names: dict[str, None] = {}
+    position = 0
+    while expression[position:].strip():
+        token = _TOKEN.match(expression, position)
+        if token is None:
+            raise ValueError(
+                f"cannot read {expression[position:]!r} in formula {expression!r}; expected event "
+                "names (in back-quotes where they hold other than letters, digits and _), numbers, "
+                "+ - * / and parentheses"
+            )
+        name = token["name"] or (token["quoted"] or "").strip("`")
+        if name:
+            names[name] = None
+        position = token.end()
+    if not names:
+        raise ValueError(f"formula {expression!r} names no event")
+    return list(names)
+
+
+def _readable(expression: str) -> str:
+    ones = pd.DataFrame(1.0, index=[0], columns=_names(expression))
+    try:
+        ones.eval(expression, engine="python")
+    except SyntaxError as error:
+        raise ValueError(f"formula {expression!r} is not an expression: {error}") from error
+    return expression
+
+
+class Formula(BaseModel):
+    """How one metric follows from events; see data/events/generic.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    formula: Annotated[str, AfterValidator(_readable)]
+    unit: str
+    quality: Literal["exact", "approximate", "undefined"]
+    why: str
+    own_cpus: bool = False
+    per_window: Literal["mean", "variation"] | None = None
+
+    @property
+    def events(self) -> list[str]:
+        """Names of the events that the formula takes."""
+        return _names(self.formula)
+
+    def evaluate(self, counts: pd.DataFrame) -> "pd.Series[float]":
+        """Evaluate over `counts`, shape (runs, events); null where an event is null or missing."""
+        present = counts.reindex(columns=self.events)
+        result = present.eval(self.formula, engine="python")
+        return pd.Series(result, index=counts.index, dtype="float64")
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    metric: list[Formula]
+
+
+@cache
+def load(name: str = "generic") -> tuple[Formula, ...]:
+    """Read data/events/NAME.toml: the formulas, alternatives of a metric in order of preference."""
+    path: Path = paths.root() / "data" / "events" / f"{name}.toml"
+    try:
+        return tuple(_File.model_validate(tomllib.loads(path.read_text())).metric)
+    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        raise TlscostError(f"{path}: not a metric dictionary: {error}") from error

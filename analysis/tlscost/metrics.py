@@ -1,0 +1,298 @@
+"""The tidy frame to metrics with 95 % intervals over re-runs; definitions in docs/metrics.md."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pandera.pandas as pa
+from hdrh.histogram import HdrHistogram
+from scipy import stats
+
+from tlscost import dictionary
+from tlscost.errors import TlscostError
+from tlscost.frame import CELL_COLUMNS
+
+__all__ = ["CONFIDENCE", "SCHEMA", "metrics_of", "run_values", "to_json"]
+
+CONFIDENCE = 0.95
+
+_RUN = ["record", "cell", *CELL_COLUMNS, "repetition"]
+_ORIGINS = ["counted", "scaled", "derived", "simulated", "modelled"]  # later ones taint a metric
+_QUANTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
+_TEXTS = ["unit", "quality", "origin", "source", "reason"]
+_ONE_RUN = "one run: no interval"
+
+SCHEMA = pa.DataFrameSchema(
+    {
+        "cell": pa.Column(),
+        **{name: pa.Column() for name in CELL_COLUMNS},
+        "metric": pa.Column(),
+        "value": pa.Column("float64", nullable=True),
+        "low": pa.Column("float64", nullable=True),
+        "high": pa.Column("float64", nullable=True),
+        "n": pa.Column("int64", pa.Check.ge(0)),
+        "unit": pa.Column(),
+        "quality": pa.Column(checks=pa.Check.isin(["exact", "approximate", "undefined"])),
+        "origin": pa.Column(checks=pa.Check.isin(_ORIGINS), nullable=True),
+        "source": pa.Column(nullable=True),
+        "reason": pa.Column(nullable=True),
+    },
+    checks=pa.Check(
+        lambda frame: frame[["value", "low", "high"]].notna().all(axis=1) | frame["reason"].notna(),
+        error="a null value or interval has a `reason`",
+    ),
+    unique=["cell", "metric"],
+    strict=True,
+)
+
+
+def metrics_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """Metrics of every cell, with intervals over its re-runs.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        The tidy frame of `tlscost.frame.load`.
+
+    Returns
+    -------
+    pandas.DataFrame, shape (cells x metrics, columns of `SCHEMA`)
+        `value` is the mean over runs, `low` and `high` its 95 % t interval, `n` the number of runs
+        that gave a value. What cannot be had is null and has a `reason`.
+    """
+    runs = run_values(frame)
+    group = runs.groupby(["cell", "metric"], observed=True, sort=False)
+    table = group.agg(
+        **{name: (name, "first") for name in [*CELL_COLUMNS, "unit", "quality", "source"]},
+        origin=("origin", _worst),
+        value=("value", "mean"),
+        error=("value", "sem"),
+        n=("value", "count"),
+        reason=("reason", "first"),
+    ).reset_index()
+    several = table["n"] > 1
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, (table["n"] - 1).where(several, 1)) * table["error"]
+    table["low"] = (table["value"] - half).where(several)
+    table["high"] = (table["value"] + half).where(several)
+    table.loc[table["n"] == 1, "reason"] = table["reason"].fillna(_ONE_RUN)
+    return SCHEMA.validate(table[list(SCHEMA.columns)])
+
+
+def run_values(frame: pd.DataFrame) -> pd.DataFrame:
+    """Metrics of every single run.
+
+    Returns
+    -------
+    pandas.DataFrame, shape (runs x metrics, ...)
+        Columns: record, cell and its columns, repetition, metric, value, unit, quality, origin,
+        source, reason (of a null value).
+    """
+    runs = frame[_RUN].drop_duplicates("record").set_index("record")
+    counted = _per_transaction(frame)
+    parts = [_from_formulas(frame, counted), _errors(frame, counted), _latencies(frame)]
+    values = pd.concat([part for part in parts if not part.empty], ignore_index=True)
+    return values.join(runs, on="record")
+
+
+def to_json(metrics: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows as the command line's JSON document has them: null for what is not there."""
+    names = ["cell", "metric", "value", "low", "high", "n", *_TEXTS]
+    rows = metrics[names].astype(object).where(metrics[names].notna(), None).to_dict("records")
+    return [
+        {**{str(key): row[key] for key in row}, "cell": json.loads(row["cell"])} for row in rows
+    ]
+
+
+def _worst(origins: "pd.Series[str]") -> str | None:
+    known = origins.dropna()
+    return max(known, key=_ORIGINS.index) if len(known) else None
+
+
+def _per_transaction(frame: pd.DataFrame) -> pd.DataFrame:
+    """Reduce the frame to counts per transaction and what they are worth.
+
+    Returns
+    -------
+    pandas.DataFrame, one row per (record, name)
+        `name` is `event` (user plus kernel, or what has no mode) or `event:mode`. Columns: value
+        (per transaction, over the windows that hold a count on every CPU), mean and variation
+        (over those windows), rank (of the origin), source, reason.
+    """
+    counts = frame[frame["histogram"].isna()]
+    load = counts[counts["event"] == "load_transactions"]
+    idle = counts[counts["event"] == "cpu_idle_ns"]
+    times = [
+        load.assign(event="elapsed_ns", value=load["elapsed_ns"].astype("float64")),
+        idle.assign(event="cpu_elapsed_ns", value=idle["elapsed_ns"].where(idle["value"].notna())),
+    ]
+    counts = pd.concat([counts.astype({"event": "str"}), *times], ignore_index=True)
+    counts["rank"] = counts["origin"].cat.set_categories(_ORIGINS).cat.codes
+    keys = ["record", "event", "mode"]
+    by_window = counts.groupby([*keys, "window"], observed=True, sort=False)
+    window = by_window["transactions"].first().to_frame()
+    window["value"] = by_window["value"].sum(skipna=False)
+    run = (
+        window.dropna()
+        .groupby(keys, observed=True, sort=False)
+        .agg(
+            total=("value", "sum"),
+            transactions=("transactions", "sum"),
+            mean=("value", "mean"),
+            deviation=("value", "std"),
+        )
+    )
+    facts = counts.groupby(keys, observed=True, sort=False).agg(
+        rank=("rank", "max"), source=("source", "first"), reason=("reason", "first")
+    )
+    facts["value"] = run["total"] / run["transactions"]
+    facts["mean"] = run["mean"]
+    facts["variation"] = run["deviation"] / run["mean"]
+    return _with_totals(facts.reset_index())
+
+
+def _with_totals(facts: pd.DataFrame) -> pd.DataFrame:
+    """Add user plus kernel under the event's own name, where both were counted."""
+    plain = facts["mode"] == "all"
+    modal = facts[~plain]
+    pairs = modal[modal["mode"].isin(["u", "k"])].groupby(["record", "event"], observed=True)
+    both = pairs.agg(rank=("rank", "max"), source=("source", "first"), reason=("reason", "first"))
+    both["value"] = pairs["value"].sum(skipna=False).where(pairs.size() == 2)
+    whole = modal[modal["mode"] == "uk"].set_index(["record", "event"])[list(both.columns)]
+    totals = whole.combine_first(both).reset_index()
+    return pd.concat(
+        [
+            facts[plain].assign(name=facts["event"]),
+            modal.assign(name=modal["event"] + ":" + modal["mode"].astype("str")),
+            totals.assign(name=totals["event"]),
+        ],
+        ignore_index=True,
+    ).drop(columns=["event", "mode"])
+
+
+def _from_formulas(frame: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
+    def wide(column: str) -> pd.DataFrame:
+        return counted.set_index(["record", "name"])[column].unstack()  # noqa: PD010
+
+    tables = {name: wide(name) for name in ["value", "mean", "variation", "source", "reason"]}
+    ranks = wide("rank")
+    overlap = frame.drop_duplicates("record").set_index("record")["overlap"].reindex(ranks.index)
+    cells = frame.drop_duplicates("record").set_index("record")["cell"].reindex(ranks.index)
+    parts = []
+    for preference, formula in enumerate(dictionary.load()):
+        value = formula.evaluate(tables[formula.per_window or "value"])
+        value = value.where(np.isfinite(value))
+        reason = _why_null(formula, tables)
+        if formula.own_cpus:
+            value = value.where(overlap.isna())
+            reason = overlap.fillna(reason)
+        rank = ranks.reindex(columns=formula.events).max(axis="columns").fillna(-1).astype(int)
+        part = pd.DataFrame({"cell": cells, "metric": formula.name, "preference": preference})
+        part["value"] = value
+        part["unit"] = formula.unit
+        part["quality"] = formula.quality
+        part["origin"] = rank.map(dict(enumerate(_ORIGINS))).where(value.notna())
+        part["source"] = tables["source"].reindex(columns=formula.events).agg(_joined, axis=1)
+        part["reason"] = reason.where(value.isna())
+        parts.append(part.reset_index())
+    return _preferred(pd.concat(parts, ignore_index=True))
+
+
+def _why_null(formula: dictionary.Formula, tables: dict[str, pd.DataFrame]) -> "pd.Series[str]":
+    reason = pd.Series(None, index=tables["value"].index, dtype="object")
+    for event in formula.events:
+        if event not in tables["reason"]:
+            return reason.fillna(f"{event}: in no pass of the record")
+        here = tables["reason"][event].where(tables["value"][event].isna())
+        reason = reason.fillna(here)
+    fallback = (
+        "one window: no variation"
+        if formula.per_window == "variation"
+        else "not a number: no transaction completed, or the server's CPUs were never busy"
+    )
+    return reason.fillna(fallback)
+
+
+def _joined(sources: "pd.Series[str]") -> str | None:
+    return ",".join(sorted(set(sources.dropna()))) or None
+
+
+def _preferred(values: pd.DataFrame) -> pd.DataFrame:
+    """Of the alternatives of a metric, the first that gives a cell a value; else the first."""
+    alternatives = values.groupby(["cell", "metric", "preference"], observed=True, sort=False)
+    lacking = (alternatives["value"].transform("count") == 0).rename("lacking")
+    order = pd.concat([values, lacking], axis="columns").sort_values(["lacking", "preference"])
+    best = order.drop_duplicates(["cell", "metric"])[["cell", "metric", "preference"]]
+    return values.merge(best).drop(columns=["cell", "preference"])
+
+
+def _errors(frame: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
+    """Errors per completed transaction, by kind."""
+    kinds = counted[counted["name"].str.startswith("load_error_")]
+    value = kinds["value"].where(np.isfinite(kinds["value"]))
+    return pd.DataFrame(
+        {
+            "record": kinds["record"],
+            "metric": "errors_" + kinds["name"].str.removeprefix("load_error_"),
+            "value": value,
+            "unit": "1/op",
+            "quality": "exact",
+            "origin": "counted",
+            "source": kinds["source"],
+            "reason": kinds["reason"].fillna("no transaction completed").where(value.isna()),
+        }
+    )
+
+
+def _latencies(frame: pd.DataFrame) -> pd.DataFrame:
+    """Quantiles and mean [ms] of each run's latencies, all its windows' histograms merged."""
+    rows: list[dict[str, Any]] = []
+    timed = frame[frame["event"].astype("str").str.startswith("latency_")]
+    for (path, event), run in timed.groupby(["record", "event"], observed=True, sort=False):
+        texts = run["histogram"].dropna()
+        milliseconds = _summary(_merged(texts, f"{path}: {event}")) if len(texts) else {}
+        for name in [*_QUANTILES, "mean"]:
+            value = milliseconds.get(name)
+            reason = None if value is not None else run["reason"].iloc[0]
+            rows.append(
+                {
+                    "record": path,
+                    "metric": f"{event}_{name}",
+                    "value": value,
+                    "unit": "ms",
+                    "quality": "exact",
+                    "origin": None if value is None else "counted",
+                    "source": "load",
+                    "reason": reason,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _merged(texts: "pd.Series[str]", where: str) -> HdrHistogram:
+    try:
+        first, *others = texts
+        merged = HdrHistogram.decode(first)
+        for text in others:
+            merged.decode_and_add(text)
+    # The package raises its own exceptions, zlib.error, binascii.Error, TypeError ...
+    except Exception as error:
+        raise TlscostError(
+            f"{where}: not a histogram in HdrHistogram's encoding ({error}). Remedy: measure again."
+        ) from error
+    return merged
+
+
+def _summary(histogram: HdrHistogram) -> dict[str, float]:
+    """Quantiles and mean [ms]; none of an empty histogram."""
+    if histogram.get_total_count() == 0:
+        return {}
+    values = histogram.get_percentile_to_value_dict(list(_QUANTILES.values()))
+    quantiles = {name: values[level] * 1e-6 for name, level in _QUANTILES.items()}
+    # The package's get_mean_value() walks its buckets in Python: 40 ms.
+    counts = np.ctypeslib.as_array(histogram.counts)
+    recorded = np.flatnonzero(counts)
+    lowest = [histogram.get_value_from_index(int(index)) for index in recorded]
+    highest = [histogram.get_highest_equivalent_value(value) for value in lowest]
+    centres = np.mean([lowest, highest], axis=0)
+    return {**quantiles, "mean": float(np.average(centres, weights=counts[recorded])) * 1e-6}
