@@ -7,7 +7,7 @@ import shlex
 import string
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -30,6 +30,7 @@ __all__ = ["Cell", "CommandServer", "Load", "Rules", "human_size"]
 
 MACHINES = ("native",)
 SERVERS = ("serve", "nginx")
+CLOSED_LOOP_CONNECTIONS = 16
 PLACEHOLDERS = ("address", "port", "size", "cpus", "cpu_list", "bodies", "certificate")
 
 _BYTE_SIZE = TypeAdapter(ByteSize)
@@ -125,18 +126,24 @@ class CommandServer(_Frozen):
 class Load(_Frozen):
     """What the load generator does: a closed loop, or an open one where a rate is given."""
 
-    connections: Annotated[int, Field(gt=0, le=1_000_000)] = 16
+    connections: Annotated[int, Field(gt=0, le=1_000_000)] | None = None
     rate: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)] | None = None
     arrivals: Literal["constant", "poisson", "pareto"] | None = None
     keepalive: bool = False
     resumption: Annotated[float, Field(ge=0, le=1)] = 0.0
     timeout_s: Seconds | None = None
 
-    @model_validator(mode="after")
-    def _arrivals_need_rate(self) -> Self:
-        if self.arrivals is not None and self.rate is None:
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_the_loop(cls, values: object) -> object:
+        """Spell out what is meant, so that the same load never has two names."""
+        if not isinstance(values, dict):
+            return values
+        if values.get("rate") is not None:
+            return {"arrivals": "constant", **values}
+        if values.get("arrivals") is not None:
             raise ValueError("arrivals belong to an open loop: give a rate too")
-        return self
+        return {"connections": CLOSED_LOOP_CONNECTIONS, **values}
 
 
 class Rules(_Frozen):
@@ -192,9 +199,7 @@ class Cell(_Frozen):
     def of_checked(cls, values: Mapping[str, Any]) -> "Cell":
         """Build a cell of values that `check` returned; costs microseconds."""
         cpu_list = values.get("cpu_list")
-        return _BLANK.model_copy(
-            update={**values, "cpus": len(cpu_list)} if cpu_list else values  # type: ignore[arg-type]
-        )
+        return _BLANK.model_copy(update={**values, "cpus": len(cpu_list)} if cpu_list else values)
 
     @cached_property
     def id(self) -> str:
@@ -225,13 +230,11 @@ class Cell(_Frozen):
         values |= {"server": self.server_name, "size_bytes": self.size}
         if isinstance(self.server, CommandServer):
             values |= {"server_command": self.server.command, "server_url": self.server.url}
-        if self.load.rate is not None:
-            values["load"]["arrivals"] = self.load.arrivals or "constant"
         return values
 
 
 _ADAPTERS: dict[str, TypeAdapter[Any]] = {
-    name: TypeAdapter(Annotated[cast(type, info.annotation), info])
+    name: TypeAdapter(cast(Any, Annotated[info.annotation, info]))
     for name, info in Cell.model_fields.items()
 }
 

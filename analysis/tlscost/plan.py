@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -132,49 +132,56 @@ class _Reader:
             warnings=() if head.allow_weak else tuple(weak_profile_warnings(names)),
         )
         if len(plan) > MAX_CELLS:
-            self._refuse(
+            raise self._refusal(
                 ("cells",), f"{len(plan):,} cells; allowed: up to {MAX_CELLS:,} in one plan"
             )
         return plan
 
     def _head(self, table: object) -> _Head:
         if not isinstance(table, dict):
-            self._refuse(("plan",), "missing; expected a table [plan] with at least a `name`")
+            raise self._refusal(
+                ("plan",), "missing; expected a table [plan] with at least a `name`"
+            )
         self._known_keys(("plan",), table, _Head.model_fields)
         try:
             return _Head.model_validate(table)
         except ValidationError as error:
-            self._refuse_value(("plan",), error)
+            raise self._bad_value(("plan",), error) from error
 
     def _cell_tables(self, cells: object) -> list[tuple[Location, dict[str, Any]]]:
         if isinstance(cells, dict):
             return [(("cells",), cells)]
         if isinstance(cells, list) and cells and all(isinstance(table, dict) for table in cells):
             return [(("cells", index), table) for index, table in enumerate(cells)]
-        self._refuse(("cells",), "expected a table [cells], or several [[cells]]")
+        raise self._refusal(("cells",), "expected a table [cells], or several [[cells]]")
 
     def _table(self, where: Location, table: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
         self._known_keys(where, table, _CELL_KEYS)
         for key in _REQUIRED:
             if key not in table:
-                self._refuse((*where, key), f"missing; required: {', '.join(_REQUIRED)}", where)
+                raise self._refusal(
+                    (*where, key), f"missing; required: {', '.join(_REQUIRED)}", where
+                )
         if "cpus" in table and "cpu_list" in table:
-            self._refuse((*where, "cpu_list"), "given beside `cpus`; expected one of the two")
+            raise self._refusal(
+                (*where, "cpu_list"), "given beside `cpus`; expected one of the two"
+            )
         return {key: self._values((*where, key), key, given) for key, given in table.items()}
 
     def _values(self, where: Location, key: str, given: object) -> tuple[Any, ...]:
         """Check one key's value or values: lists multiply, where a list is not the value itself."""
-        multiplies = isinstance(given, list) and (
-            key not in _LIST_VALUED or (given and all(isinstance(item, list) for item in given))
-        )
-        if not multiplies:
+        if not isinstance(given, list) or (
+            key in _LIST_VALUED and not (given and all(isinstance(item, list) for item in given))
+        ):
             return (self._value(where, key, given),)
         if not given:
-            self._refuse(where, "given []; an empty list makes no cells")
+            raise self._refusal(where, "given []; an empty list makes no cells")
         checked = tuple(self._value((*where, index), key, item) for index, item in enumerate(given))
         for index, value in enumerate(checked):
             if value in checked[:index]:
-                self._refuse((*where, index), f"{given[index]!r} is the same as an earlier value")
+                raise self._refusal(
+                    (*where, index), f"{given[index]!r} is the same as an earlier value"
+                )
         return checked
 
     def _value(self, where: Location, key: str, given: object) -> Any:
@@ -183,30 +190,32 @@ class _Reader:
         try:
             return Cell.check(key, given)
         except ValidationError as error:
-            self._refuse_value(where, error)
+            raise self._bad_value(where, error) from error
 
     def _known_keys(self, where: Location, table: dict[str, Any], allowed: Collection[str]) -> None:
         for key in table:
             if key not in allowed:
                 close = difflib.get_close_matches(key, allowed, n=1)
                 hint = f"; did you mean {close[0]!r}?" if close else ";"
-                self._refuse((*where, key), f"unknown key{hint} allowed: {', '.join(allowed)}")
+                raise self._refusal(
+                    (*where, key), f"unknown key{hint} allowed: {', '.join(allowed)}"
+                )
 
-    def _refuse_value(self, where: Location, error: ValidationError) -> NoReturn:
+    def _bad_value(self, where: Location, error: ValidationError) -> TlscostError:
         first = error.errors(include_url=False)[0]
         within = first["loc"]
         if where[-1:] == ("server",) or where[-2:-1] == ("server",):
             within = within[1:]  # which of `server`'s two forms it is: not a key of the plan
         if first["type"] == "missing":
-            self._refuse((*where, *within), "missing; required", where)
+            return self._refusal((*where, *within), "missing; required", where)
         problem = first["msg"].removeprefix("Value error, ")
         problem = problem.replace("Input should be", "expected")
-        self._refuse((*where, *within), f"given {_shown(first['input'])}; {problem}")
+        return self._refusal((*where, *within), f"given {_shown(first['input'])}; {problem}")
 
-    def _refuse(self, where: Location, problem: str, near: Location | None = None) -> NoReturn:
+    def _refusal(self, where: Location, problem: str, near: Location | None = None) -> TlscostError:
         line = _line_of(self.text, where if near is None else near)
         key = ".".join(part for part in where if isinstance(part, str))
-        raise TlscostError(f"{self.path}:{line}: {key}: {problem}")
+        return TlscostError(f"{self.path}:{line}: {key}: {problem}")
 
 
 def _shown(given: object) -> str:

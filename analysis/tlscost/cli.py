@@ -1,0 +1,321 @@
+"""The command line (its contract: options, JSON shapes and exit codes that scripts rely on).
+
+Results go to standard output, everything else to standard error. What is heavy to import is
+imported by the command that needs it.
+"""
+
+import dataclasses
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from tlscost.errors import DONE, INTERRUPTED, TlscostError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tlscost.cell import Cell
+    from tlscost.plan import Plan
+
+__all__ = ["app", "main"]
+
+RESULTS = Path("tlscost-results")
+MACHINES = {"native": "this machine itself"}
+
+app = typer.Typer(
+    help="What a TLS transaction costs a server.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Paths = Annotated[
+    list[Path], typer.Argument(metavar="PATH...", help="Records, or directories that hold them.")
+]
+
+
+class Format(StrEnum):
+    """How `metrics` prints."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+class Engine(StrEnum):
+    """What runs a sweep's cells."""
+
+    LOCAL = "local"
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    try:
+        app()
+    except TlscostError as error:
+        _say(f"error: {error}")
+        sys.exit(error.exit_code)
+    sys.exit(DONE)
+
+
+@app.command()
+def run(
+    server: Annotated[str, typer.Option(help="serve, nginx, or a command line (with --url).")],
+    tls: Annotated[str, typer.Option(help="off, or a profile: see `profiles`.")],
+    size: Annotated[str, typer.Option(help="Body size: 30, 36KiB, 1MiB ...")],
+    machine: Annotated[str, typer.Option(help="See `machines`.")] = "native",
+    url: Annotated[str | None, typer.Option(help="Where a --server COMMAND answers.")] = None,
+    cpus: Annotated[int | None, typer.Option(help="Number of the server's CPUs [1].")] = None,
+    cpu_list: Annotated[str | None, typer.Option(help="The server's CPUs instead: 0,2")] = None,
+    connections: Annotated[int | None, typer.Option(help="Closed loop: connections [16].")] = None,
+    rate: Annotated[float | None, typer.Option(help="Open loop: transactions/s.")] = None,
+    arrivals: Annotated[str | None, typer.Option(help="constant, poisson or pareto.")] = None,
+    keepalive: Annotated[bool, typer.Option("--keepalive", help="Keep connections open.")] = False,
+    resumption: Annotated[float, typer.Option(help="Fraction of resumed handshakes.")] = 0.0,
+    timeout_s: Annotated[float | None, typer.Option(help="Limit of a transaction.")] = None,
+    idle_s: Annotated[float | None, typer.Option(help="Length of idle windows.")] = None,
+    warmup_s: Annotated[float | None, typer.Option(help="Warm-up at least.")] = None,
+    warmup_max_s: Annotated[float | None, typer.Option(help="Warm-up at most.")] = None,
+    window_s: Annotated[float | None, typer.Option(help="Length of windows at least.")] = None,
+    completions: Annotated[
+        int | None, typer.Option(help="Completions per connection that end a window.")
+    ] = None,
+    windows: Annotated[int | None, typer.Option(help="Windows per pass.")] = None,
+    events: Annotated[
+        list[str] | None, typer.Option(metavar="SET", help="An event set (a pass); repeatable.")
+    ] = None,
+    repetition: Annotated[int, typer.Option(help="Which re-run of the cell this is.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="The record [tlscost-results/run/ID.jsonl].")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure one cell; done at once if its whole record is there."""
+    from tlscost import sweep as engine
+    from tlscost.plan import weak_profile_warnings
+    from tlscost.progress import Progress
+    from tlscost.record import is_whole
+
+    cell = _cell(
+        machine=machine,
+        server=server if url is None else {"command": server, "url": url},
+        tls=tls,
+        size=size,
+        cpus=cpus,
+        cpu_list=_numbers("--cpu-list", cpu_list),
+        load=_given(
+            connections=connections,
+            rate=rate,
+            arrivals=arrivals,
+            keepalive=keepalive,
+            resumption=resumption,
+            timeout_s=timeout_s,
+        ),
+        rules=_given(
+            idle_s=idle_s,
+            warmup_s=warmup_s,
+            warmup_max_s=warmup_max_s,
+            window_s=window_s,
+            completions_per_connection=completions,
+            windows=windows,
+        ),
+        events=events,
+        repetition=repetition,
+    )
+    for warning in weak_profile_warnings([cell.tls]):
+        _say(f"warning: {warning}")
+    record = out or RESULTS / "run" / f"{cell.id}.jsonl"
+    if record.suffix != ".jsonl":
+        raise TlscostError(f"--out: given {str(record)!r}; the name of a record ends in .jsonl")
+    _make_directory(record.parent)
+    if is_whole(record):
+        _say(f"{record}: measured already; to measure again, delete it or give --repetition")
+    else:
+        with _interruptible(lambda: f"{record}: not measured"):
+            outcome = engine.measure_cell(cell, record, 1, Progress())
+        if outcome.exit_code != DONE:
+            raise TlscostError(f"{cell.id}: {outcome.reason}", outcome.exit_code)
+    table = _metrics_of([record])
+    if as_json:
+        from tlscost.metrics import to_json
+
+        _print_json({"cell": cell.id, "record": str(record), "metrics": to_json(table)})
+    else:
+        _print_table(table)
+        _say(f"record: {record}")
+
+
+@app.command()
+def sweep(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="See docs/plans.md.")],
+    out: Annotated[Path | None, typer.Option(help="Records go to OUT/records.")] = None,
+    engine: Annotated[Engine, typer.Option(help="What runs the cells.")] = Engine.LOCAL,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and list the cells.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure a plan's cells; started again, it goes on where it stopped."""
+    from tlscost import plan as plans
+    from tlscost.progress import Progress
+    from tlscost.sweep import run as run_sweep
+
+    checked = plans.read(plan)
+    for warning in checked.warnings:
+        _say(f"warning: {warning}")
+    if dry_run:
+        _list_cells(checked, as_json=as_json)
+        return
+    if out is None:
+        raise TlscostError("--out: missing; expected the directory for the records")
+    _make_directory(out)
+    with _interruptible(lambda: f"what is done is in {out}; to go on, give the same command again"):
+        result = run_sweep(checked.cells(), out, retries=checked.retries, progress=Progress())
+    if as_json:
+        _print_json({"plan": checked.name, "out": str(out), **dataclasses.asdict(result)})
+    for failure in result.failures:
+        _say(f"failed: {failure.cell}: {failure.reason}")
+    _say(
+        f"{result.cells} cells: {result.measured} measured now, {result.already} before, "
+        f"{len(result.failures)} failed; records: {out / 'records'}"
+    )
+    raise typer.Exit(result.exit_code)
+
+
+@app.command()
+def metrics(
+    paths: Paths,
+    how: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TABLE,
+) -> None:
+    """Turn records into metrics with intervals, quality and source."""
+    table = _metrics_of(paths)
+    if how is Format.JSON:
+        from tlscost.metrics import to_json
+
+        _print_json(to_json(table))
+    elif how is Format.CSV:
+        table.to_csv(sys.stdout, index=False)
+    else:
+        _print_table(table)
+
+
+@app.command()
+def profiles(as_json: Json = False) -> None:
+    """List the TLS profiles that can be named."""
+    from tlscost.profiles import profile, profile_names
+
+    known = [profile(name) for name in profile_names()]
+    if as_json:
+        _print_json([dataclasses.asdict(one) for one in known])
+        return
+    for one in known:
+        print(f"{one.name:32} {one.description}{' (weak)' if one.weak else ''}")
+
+
+@app.command()
+def machines(as_json: Json = False) -> None:
+    """List the machines that can be named."""
+    if as_json:
+        _print_json([{"name": name, "description": text} for name, text in MACHINES.items()])
+        return
+    for name, text in MACHINES.items():
+        print(f"{name:32} {text}")
+
+
+def _say(text: str) -> None:
+    print(f"tlscost: {text}", file=sys.stderr)
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=1, allow_nan=False))
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _numbers(option: str, text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise TlscostError(f"{option}: given {text!r}; expected numbers such as 0,2") from None
+
+
+def _cell(**values: Any) -> "Cell":
+    """Make a cell of what options gave, refusing values by the option's name."""
+    from pydantic import ValidationError
+
+    from tlscost.cell import Cell
+
+    given = _given(**values)
+    if "cpus" in given and "cpu_list" in given:
+        raise TlscostError("--cpu-list: given beside --cpus; expected one of the two")
+    checked = {}
+    for name, value in given.items():
+        try:
+            checked[name] = Cell.check(name, value)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            inner = [part for part in first["loc"] if part in _given(**_as_dict(value))]
+            option = str(inner[0] if inner else name).replace("_", "-")
+            problem = first["msg"].removeprefix("Value error, ")
+            raise TlscostError(f"--{option}: given {first['input']!r}; {problem}") from error
+    return Cell.of_checked(checked)
+
+
+def _as_dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TlscostError(f"--out: {path}: cannot be made: {error.strerror}") from error
+
+
+def _list_cells(plan: "Plan", *, as_json: bool) -> None:
+    if as_json:
+        cells = [{"id": cell.id, "cell": cell.for_record()} for cell in plan.cells()]
+        _print_json({"plan": plan.name, "cells": cells})
+        return
+    for cell in plan.cells():
+        print(cell.id)
+    _say(f"plan {plan.name}: {len(plan)} cells")
+
+
+@contextmanager
+def _interruptible(what_now: Callable[[], str]) -> Iterator[None]:
+    """Stop the measurement in order on Ctrl-C and SIGTERM, and tell the user how to go on."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say(f"interrupted; {what_now()}")
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _metrics_of(paths: list[Path]) -> "pd.DataFrame":
+    from tlscost import frame
+    from tlscost.metrics import metrics_of
+
+    return metrics_of(frame.load(paths))
+
+
+def _print_table(metrics: "pd.DataFrame") -> None:
+    from rich.console import Console
+
+    from tlscost.tables import metrics_table
+
+    Console(soft_wrap=not sys.stdout.isatty()).print(metrics_table(metrics))

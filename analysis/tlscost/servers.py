@@ -1,0 +1,202 @@
+"""How each server of a cell is started: its command line, its files, its versions."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+
+from tlscost.cell import Cell, CommandServer
+from tlscost.errors import CANNOT, FAILED, TlscostError
+from tlscost.paths import profiles_dir, program, root
+from tlscost.profiles import OFF, Profile, profile
+
+__all__ = ["Server", "Site", "nginx_configuration", "prepare"]
+
+_PROTOCOLS = ("SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a cell's server lives.
+
+    Attributes
+    ----------
+    directory : Path
+        The cell's own, emptied away after it.
+    address, port : str, int
+        What the server listens on.
+    cpus : tuple of int
+        The server's CPUs, one worker each.
+    """
+
+    directory: Path
+    address: str
+    port: int
+    cpus: tuple[int, ...]
+
+    @property
+    def authority(self) -> str:
+        """Return address and port as URLs have them."""
+        return f"{self.address}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server ready to be started in the foreground, and where its body then is."""
+
+    argv: list[str]
+    url: str
+    versions: dict[str, str]
+
+
+def prepare(cell: Cell, site: Site) -> Server:
+    """Write what the cell's server needs into the site's directory and say how to start it."""
+    if isinstance(cell.server, CommandServer):
+        return _command(cell, cell.server, site)
+    url = f"{'http' if cell.tls == OFF else 'https'}://{site.authority}/{cell.size}"
+    make = _serve if cell.server == "serve" else _nginx
+    return make(cell, site, url)
+
+
+def _serve(cell: Cell, site: Site, url: str) -> Server:
+    argv = [str(program("tlscost-serve")), "--listen", site.authority, "--size", str(cell.size)]
+    argv += ["--cpus", ",".join(map(str, site.cpus))]
+    argv += ["--resumption", "on" if cell.load.resumption else "off"]
+    if cell.tls != OFF:
+        argv += ["--profile", str(profiles_dir() / f"{cell.tls}.cnf")]
+        argv += ["--certificate", str(_certificate(cell, site))]
+    version = _output([str(program("tlscost-serve")), "--version"])
+    return Server(argv, url, {"server": version.splitlines()[0], "server_version": version})
+
+
+def _nginx(cell: Cell, site: Site, url: str) -> Server:
+    binary = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if binary is None:
+        raise TlscostError(
+            "server nginx: no such program here; as root: apt-get install nginx-light", CANNOT
+        )
+    bodies = _bodies(cell, site)
+    certificate = None if cell.tls == OFF else _certificate(cell, site)
+    tls = None if cell.tls == OFF else profile(cell.tls)
+    configuration = site.directory / "nginx.conf"
+    configuration.write_text(nginx_configuration(cell, site, bodies, tls, certificate))
+    version = _output([binary, "-V"])
+    openssl = re.search(r"running with (.+?)\)", version) or re.search(r"built with (.+)", version)
+    argv = [binary, "-p", str(site.directory), "-c", str(configuration), "-e", "stderr"]
+    return Server(
+        argv,
+        url,
+        {
+            "server": version.splitlines()[0].removeprefix("nginx version: "),
+            "server_openssl": openssl.group(1) if openssl else "unknown",
+            "server_version": version,
+        },
+    )
+
+
+def _command(cell: Cell, server: CommandServer, site: Site) -> Server:
+    template = f"{server.command} {server.url}"
+    values = {
+        "address": site.address,
+        "port": site.port,
+        "size": cell.size,
+        "cpus": len(site.cpus),
+        "cpu_list": ",".join(map(str, site.cpus)),
+        "bodies": _bodies(cell, site) if "{bodies}" in template else "",
+        "certificate": "",
+    }
+    if "{certificate}" in template:
+        if cell.tls == OFF:
+            raise TlscostError(
+                f"server {server.name}: {{certificate}} needs a TLS profile; the cell has tls = off"
+            )
+        values["certificate"] = _certificate(cell, site)
+    # Split first: a value with a space in it stays one argument.
+    argv = [word.format_map(values) for word in shlex.split(server.command)]
+    return Server(argv, server.url.format_map(values), {"server": server.name})
+
+
+def nginx_configuration(
+    cell: Cell, site: Site, bodies: Path, tls: Profile | None, certificate: Path | None
+) -> str:
+    """Render nginx's configuration, equal in policy to tlscost-serve's.
+
+    Parameters
+    ----------
+    tls, certificate : Profile and Path, or both None
+        The profile, and the directory with cert.pem and key.pem.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(root() / "workloads" / "nginx"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # not HTML
+    )
+    return environment.get_template("nginx.conf.j2").render(
+        cell=cell,
+        site=site,
+        bodies=bodies,
+        tls=tls,
+        protocols=_protocols(tls) if tls else [],
+        certificate=certificate,
+        masks=[f"{1 << cpu:b}" for cpu in site.cpus],
+        worker_connections=max(1024, 4 * (cell.load.connections or 16384)),
+        as_root=os.geteuid() == 0,
+    )
+
+
+def _protocols(tls: Profile) -> list[str]:
+    """List the range of a profile: nginx forbids versions that its own directive does not name."""
+    bounds = []
+    for command, default in (("MinProtocol", _PROTOCOLS[0]), ("MaxProtocol", _PROTOCOLS[-1])):
+        bound = tls.ssl_conf.get(command, default)
+        if bound not in _PROTOCOLS:
+            raise TlscostError(
+                f"TLS profile {tls.name}: {command} = {bound}; nginx knows {', '.join(_PROTOCOLS)}"
+            )
+        bounds.append(_PROTOCOLS.index(bound))
+    return list(_PROTOCOLS[bounds[0] : bounds[1] + 1])
+
+
+def _certificate(cell: Cell, site: Site) -> Path:
+    directory = site.directory / "certificate"
+    directory.mkdir(mode=0o700)
+    settings = str(profiles_dir() / f"{cell.tls}.cnf")
+    _output(
+        [
+            *[str(program("tlscost-serve")), "--profile", settings],
+            *["--write-certificate", str(directory)],
+        ]
+    )
+    return directory
+
+
+def _bodies(cell: Cell, site: Site) -> Path:
+    directory = site.directory / "bodies"
+    directory.mkdir()
+    _output(
+        [
+            *[str(program("tlscost-serve")), "--size", str(cell.size)],
+            *["--write-bodies", str(directory)],
+        ]
+    )
+    return directory
+
+
+def _output(argv: list[str]) -> str:
+    """Run a short command that must succeed; its output, standard error included."""
+    done = subprocess.run(
+        argv, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60
+    )
+    text = done.stdout.decode(errors="replace").strip()
+    if done.returncode != 0:
+        code = done.returncode if done.returncode in (2, 3) else FAILED
+        raise TlscostError(f"{shlex.join(argv)}: exit code {done.returncode}: {text}", code)
+    return text
