@@ -146,18 +146,21 @@ def from_records(records: Iterable[record.Record]) -> pd.DataFrame:
     return check(frame[list(SCHEMA.columns)])
 
 
-def check(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return `frame` if it obeys `SCHEMA`; the error names every column that does not."""
+def check(frame: pd.DataFrame, schema: pa.DataFrameSchema = SCHEMA) -> pd.DataFrame:
+    """Return `frame` if it obeys `schema`; the error names every column that does not."""
     try:
-        return SCHEMA.validate(frame, lazy=True)
+        return schema.validate(frame, lazy=True)
     except pa.errors.SchemaErrors as error:
-        cases = error.failure_cases[["column", "check", "failure_case"]].drop_duplicates()
-        first = cases.groupby("column", dropna=False, observed=True).head(1)
+        # A column that is not there is the case's value, not its column.
+        cases = error.failure_cases[["column", "check", "failure_case"]]
+        first = cases.groupby(["column", "check"], dropna=False, observed=True).head(1)
         named = "; ".join(
             f"column `{case.column}`: {case.check} (found {case.failure_case!r})"
+            if pd.notna(case.column) and case.check != "column_in_dataframe"
+            else f"column `{case.failure_case}`: {case.check}"
             for case in first.itertuples()
         )
-        raise TlscostError(f"the frame breaks its schema: {named}") from error
+        raise TlscostError(f"the table breaks its schema: {named}") from error
 
 
 def _run_columns(item: record.Record) -> dict[str, Any]:
