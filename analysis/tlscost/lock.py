@@ -9,7 +9,8 @@ from filelock import lock_descriptor
 
 __all__ = ["machine_lock"]
 
-LOCK_FILE = Path("/tmp/tlscost-measuring.lock")  # one per machine, whatever TMPDIR says
+# One per machine, whatever TMPDIR says.
+LOCK_FILE = Path(os.environ.get("TLSCOST_LOCK", "/tmp/tlscost-measuring.lock"))
 
 
 @contextmanager

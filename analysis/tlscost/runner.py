@@ -24,7 +24,6 @@ __all__ = ["Outcome", "Placement", "measure", "place"]
 VETH_SERVER, VETH_LOAD = "10.77.0.1", "10.77.0.2"
 LOOPBACK = "127.0.0.1"
 VETH_PORT = 8443  # the namespace is the cell's own, so any port is free
-DIRECTORY_PREFIX = "tlscost-cell-"
 STDERR_LINES_KEPT = 200
 TERMINATION_S = 30
 
@@ -78,8 +77,9 @@ def measure(
     said : callable
         Gets each line that the collector writes to standard error, as it comes.
     """
-    _remove_stale_directories()
-    with tempfile.TemporaryDirectory(prefix=DIRECTORY_PREFIX) as temporary:
+    prefix = f"tlscost-cell-{os.fstat(lock).st_ino}-"
+    _remove_stale_directories(prefix)
+    with tempfile.TemporaryDirectory(prefix=prefix) as temporary:
         directory = Path(temporary)
         try:
             argv = _command_line(cell, record, directory)
@@ -90,9 +90,9 @@ def measure(
         return run_command(argv, lock=lock, said=said)
 
 
-def _remove_stale_directories() -> None:
-    """Remove what a killed sweep left behind: whoever holds the machine's lock has the only one."""
-    for path in Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}*"):
+def _remove_stale_directories(prefix: str) -> None:
+    """Remove what a killed sweep left behind: of one lock only its holder's directory is in use."""
+    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         if path.lstat().st_uid == os.geteuid() and not path.is_symlink():
             shutil.rmtree(path)
 

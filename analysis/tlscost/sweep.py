@@ -7,11 +7,11 @@ killed, however it was killed, goes on at the next call.
 import glob
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tlscost import runner
 from tlscost.cell import Cell
@@ -22,14 +22,6 @@ from tlscost.record import is_whole
 from tlscost.runner import Outcome
 
 __all__ = ["Failure", "Result", "failed_path", "measure_cell", "record_path", "run"]
-
-
-class Measure(Protocol):
-    """What measures one cell: `runner.measure`."""
-
-    def __call__(
-        self, cell: Cell, record: Path, *, lock: int, said: Callable[[str], None]
-    ) -> Outcome: ...
 
 
 @dataclass(frozen=True)
@@ -66,14 +58,7 @@ def failed_path(record: Path) -> Path:
     return record.with_suffix(".failed")
 
 
-def run(
-    cells: Iterable[Cell],
-    out: Path,
-    *,
-    retries: int,
-    progress: Progress,
-    measure: Measure = runner.measure,
-) -> Result:
+def run(cells: Iterable[Cell], out: Path, *, retries: int, progress: Progress) -> Result:
     """Measure what has no whole record in `out`, one cell at a time; go on after failures.
 
     Cells that failed are tried again, up to `retries` times, after all others: what disturbed them
@@ -97,7 +82,7 @@ def run(
             last = attempt == retries + 1
             again: dict[str, Cell] = {}
             for cell in pending.values():
-                outcome = _measure_with_progress(cell, out, attempt, progress, measure)
+                outcome = _measure_with_progress(cell, out, attempt, progress)
                 if outcome.exit_code == DONE:
                     result.measured += 1
                 elif outcome.exit_code == FAILED and not last:
@@ -111,12 +96,10 @@ def run(
     return result
 
 
-def _measure_with_progress(
-    cell: Cell, out: Path, attempt: int, progress: Progress, measure: Measure
-) -> Outcome:
+def _measure_with_progress(cell: Cell, out: Path, attempt: int, progress: Progress) -> Outcome:
     progress.start(cell.id, attempt)
     started = time.monotonic()
-    outcome = measure_cell(cell, record_path(out, cell), attempt, progress, measure)
+    outcome = measure_cell(cell, record_path(out, cell), attempt, progress)
     progress.finish(
         cell.id,
         seconds=time.monotonic() - started,
@@ -125,13 +108,7 @@ def _measure_with_progress(
     return outcome
 
 
-def measure_cell(
-    cell: Cell,
-    record: Path,
-    attempt: int,
-    progress: Progress,
-    measure: Measure = runner.measure,
-) -> Outcome:
+def measure_cell(cell: Cell, record: Path, attempt: int, progress: Progress) -> Outcome:
     """Make sure that the cell's whole record is at `record`, or that NAME.failed says why not.
 
     Returns
@@ -148,7 +125,7 @@ def measure_cell(
             if leftover.exists():
                 number = len(_evidence(record)) + 1
                 leftover.rename(record.with_name(f"{record.name}.attempt-{number}"))
-        outcome = measure(cell, record, lock=lock, said=progress.say)
+        outcome = runner.measure(cell, record, lock=lock, said=progress.say)
     if is_whole(record):
         for path in (failed_path(record), *_evidence(record)):
             path.unlink(missing_ok=True)

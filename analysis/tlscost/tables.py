@@ -15,7 +15,7 @@ _OVERVIEW = {
     "utilisation": "utilisation",
     "scaled_throughput": "scaled throughput [1/s]",
     "cpu_time": "CPU time [ms/op]",
-    "first_byte_p50": "first byte, median",
+    "latency_first_byte_p50": "first byte, median [ms]",
 }
 
 
