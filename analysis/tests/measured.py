@@ -1,8 +1,9 @@
 """A small tlscost-collect for tests of the sweep engine: writes a whole record, or fails.
 
 The environment's CONTROL is a directory. `log` there gets a line for each run; `fail` (JSON
-{part of a name: [how often, exit code]}) makes runs fail; while `hold` is there, runs whose name has its
-content as a part stay between the first line and the footer; with `stubborn` there it ignores SIGTERM.
+{part of a name: [how often, exit code]}) makes runs fail; while `hold` is there, runs whose name
+has its content as a part stay between the first line and the footer; with `stubborn` there a run
+ignores SIGTERM.
 """
 
 import json

@@ -140,7 +140,7 @@ class Load(_Frozen):
         if not isinstance(values, dict):
             return values
         if values.get("rate") is not None:
-            return {"arrivals": "constant", **values}
+            return {"arrivals": "poisson", **values}
         if values.get("arrivals") is not None:
             raise ValueError("arrivals belong to an open loop: give a rate too")
         return {"connections": CLOSED_LOOP_CONNECTIONS, **values}

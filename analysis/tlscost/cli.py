@@ -20,6 +20,7 @@ from tlscost.errors import DONE, INTERRUPTED, TlscostError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.table import Table
 
     from tlscost.cell import Cell
     from tlscost.plan import Plan
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 RESULTS = Path("tlscost-results")
+WIDE = 400
 MACHINES = {"native": "this machine itself"}
 
 app = typer.Typer(
@@ -49,6 +51,14 @@ class Format(StrEnum):
     TABLE = "table"
     CSV = "csv"
     JSON = "json"
+
+
+class Weights(StrEnum):
+    """How `decompose` weighs its points."""
+
+    RELATIVE = "relative"
+    EQUAL = "equal"
+    COLUMN = "column"
 
 
 class Engine(StrEnum):
@@ -150,7 +160,9 @@ def run(
 
         _print_json({"cell": cell.id, "record": str(record), "metrics": to_json(table)})
     else:
-        _print_table(table)
+        from tlscost.tables import metrics_table
+
+        _print_tables(metrics_table(table))
         _say(f"record: {record}")
 
 
@@ -203,7 +215,54 @@ def metrics(
     elif how is Format.CSV:
         table.to_csv(sys.stdout, index=False)
     else:
-        _print_table(table)
+        from tlscost.tables import metrics_table
+
+        _print_tables(metrics_table(table))
+
+
+@app.command()
+def decompose(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...|CSV",
+            help="Records, or a CSV file with columns tls (on, off), size_kib, time_ms [, weight].",
+        ),
+    ],
+    at: Annotated[
+        list[float] | None, typer.Option(metavar="KIB", help="Size for shares [36]; repeatable.")
+    ] = None,
+    weights: Annotated[Weights, typer.Option(help="Of the points.")] = Weights.RELATIVE,
+    as_json: Json = False,
+) -> None:
+    """Fit what of a transaction's time is handshake, encryption and the rest."""
+    from tlscost import decompose as study
+
+    fits = study.fit_paths(paths, weights.value, at or [36.0])
+    if as_json:
+        _print_json(study.to_json(fits))
+        return
+    from tlscost.tables import decomposition_tables
+
+    _print_tables(*decomposition_tables(fits))
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A record, or a directory of records.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Those to compare with it.")],
+    as_json: Json = False,
+) -> None:
+    """Compare two sets of records: ratio B / A, interval, significant or not, per metric."""
+    from tlscost import compare as study
+
+    table = study.compare(a, b)
+    if as_json:
+        _print_json(study.to_json(table))
+        return
+    from tlscost.tables import comparison_table
+
+    _print_tables(comparison_table(table))
 
 
 @app.command()
@@ -313,9 +372,8 @@ def _metrics_of(paths: list[Path]) -> "pd.DataFrame":
     return metrics_of(frame.load(paths))
 
 
-def _print_table(metrics: "pd.DataFrame") -> None:
+def _print_tables(*tables: "Table") -> None:
     from rich.console import Console
 
-    from tlscost.tables import metrics_table
-
-    Console(soft_wrap=not sys.stdout.isatty()).print(metrics_table(metrics))
+    # On a pipe nothing may be cut or folded to the width of a terminal that is not there.
+    Console(width=None if sys.stdout.isatty() else WIDE).print(*tables)

@@ -178,7 +178,7 @@ def _command_line(cell: Cell, record: Path, directory: Path) -> list[str]:
 
 def _load(cell: Cell, server: Server, placement: Placement) -> list[str]:
     load = cell.load
-    argv = [str(program("tlscost-load")), "--url", server.url, "--cpus", _cpus(placement.load)]
+    argv = [str(program("tlscost-load")), "--url", server.url, "--cpu-list", _cpus(placement.load)]
     if cell.tls != OFF:
         argv += ["--profile", str(profiles_dir() / f"{cell.tls}.cnf")]
     argv += _options(
@@ -188,6 +188,7 @@ def _load(cell: Cell, server: Server, placement: Placement) -> list[str]:
             "--arrivals": load.arrivals,
             "--resumption": load.resumption or None,
             "--expect-size": cell.size,
+            "--check": server.check,
             "--timeout": load.timeout_s,
         }
     )

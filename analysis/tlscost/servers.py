@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import jinja2
 
@@ -47,11 +48,15 @@ class Site:
 
 @dataclass(frozen=True)
 class Server:
-    """A server ready to be started in the foreground, and where its body then is."""
+    """A server ready to be started in the foreground, and where its body then is.
+
+    `check` is what the load generator may expect of the body: our pattern, or only its size.
+    """
 
     argv: list[str]
     url: str
     versions: dict[str, str]
+    check: Literal["pattern", "size"] = "pattern"
 
 
 def prepare(cell: Cell, site: Site) -> Server:
@@ -118,7 +123,12 @@ def _command(cell: Cell, server: CommandServer, site: Site) -> Server:
         values["certificate"] = _certificate(cell, site)
     # Split first: a value with a space in it stays one argument.
     argv = [word.format_map(values) for word in shlex.split(server.command)]
-    return Server(argv, server.url.format_map(values), {"server": server.name})
+    return Server(
+        argv,
+        server.url.format_map(values),
+        {"server": server.name},
+        check="pattern" if "{bodies}" in template else "size",
+    )
 
 
 def nginx_configuration(

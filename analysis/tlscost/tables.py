@@ -1,14 +1,18 @@
-"""Metrics as tables for the terminal."""
+"""Metrics and studies as tables for the terminal."""
 
-from collections.abc import Hashable
-from typing import Any
+import json
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.table import Table
 
 from tlscost.cell import human_size
 
-__all__ = ["metrics_table", "overview_table"]
+if TYPE_CHECKING:
+    from tlscost.decompose import Decomposition
+
+__all__ = ["comparison_table", "decomposition_tables", "metrics_table", "overview_table"]
 
 _OVERVIEW = {
     "throughput": "transactions/s",
@@ -21,19 +25,17 @@ _OVERVIEW = {
 
 def metrics_table(metrics: pd.DataFrame) -> Table:
     """One row per (cell, metric): value, 95 % interval, unit, quality, origin, source or reason."""
-    table = Table()
-    for name in ("cell", "metric", "value", "95 % interval", "unit", "quality", "origin", "source"):
-        table.add_column(name, justify="right" if name in ("value", "95 % interval") else "left")
-    rows: list[dict[Hashable, Any]] = (
-        metrics.astype(object).where(metrics.notna(), None).to_dict("records")
+    table = _table(
+        *["cell", "metric", "value>", "95 % interval>", "unit", "quality", "origin"],
+        "source, or why there is no value",
     )
-    for row in rows:
+    for row in _rows(metrics):
         there = row["value"] is not None
         table.add_row(
-            f"{row['server']} {row['tls']} {human_size(row['size_bytes'])} {row['cpus']} CPU",
+            _cell_name(row),
             row["metric"],
-            f"{row['value']:.5g}" if there else "-",
-            "" if row["low"] is None else f"{row['low']:.4g} .. {row['high']:.4g}",
+            _number(row["value"]),
+            _interval(row),
             row["unit"],
             row["quality"],
             row["origin"],
@@ -42,13 +44,54 @@ def metrics_table(metrics: pd.DataFrame) -> Table:
     return table
 
 
+def comparison_table(comparison: pd.DataFrame) -> Table:
+    """One row per (cell, metric): both values, their ratio and whether it means anything."""
+    table = _table(
+        *["cell", "metric", "A>", "B>", "unit", "B / A>", "95 % interval>", "p (Holm)>"],
+        *["significant", "why not"],
+    )
+    for row in _rows(comparison):
+        significant = {None: "", True: "yes", False: "no"}[row["significant"]]
+        table.add_row(
+            _cell_name(json.loads(row["cell"])),
+            row["metric"],
+            *[_number(row["value_a"]), _number(row["value_b"]), row["unit"]],
+            *[_number(row["ratio"]), _interval(row), _number(row["p_holm"])],
+            significant,
+            row["reason"],
+        )
+    return table
+
+
+def decomposition_tables(fits: "Sequence[Decomposition]") -> Iterator[Table]:
+    """Two tables a fit: its parameters, and the shares of the parts at each size."""
+    for fit in fits:
+        name = ", ".join(f"{key} {value}" for key, value in fit.group.items())
+        parameters = _table("parameter", "value>", "95 % interval>", "unit", title=name or None)
+        for row in _rows(fit.parameters.rename_axis("name").reset_index()):
+            unit = "ms/KiB" if row["name"].endswith("1") else "ms"
+            parameters.add_row(row["name"], _number(row["value"]), _interval(row), unit)
+        lack = fit.lack_of_fit
+        parameters.caption = fit.reason or (
+            f"lack of fit: p = {lack['p']:.3g}" if lack["p"] is not None else lack["reason"]
+        )
+        yield parameters
+        shares = _table("size [KiB]>", "part", "share>", "95 % interval>", "time [ms]>")
+        for row in _rows(fit.shares):
+            percent: dict[Hashable, Any] = {
+                key: row[key] and 100 * row[key] for key in ("share", "low", "high")
+            }
+            shares.add_row(
+                *[f"{row['size_kib']:g}", row["part"], f"{percent['share']:.1f} %"],
+                *[_interval(percent), _number(row["time_ms"])],
+            )
+        yield shares
+
+
 def overview_table(metrics: pd.DataFrame) -> Table:
     """One row per cell: what it reached, and at which cost."""
-    table = Table()
-    for name in ("server", "TLS", "size", "CPUs"):
-        table.add_column(name)
-    for name in _OVERVIEW.values():
-        table.add_column(name, justify="right")
+    right = [f"{name}>" for name in _OVERVIEW.values()]
+    table = _table("server", "TLS", "size>", "CPUs>", *right)
     for _, cell in metrics.groupby("cell", sort=False):
         first: dict[Hashable, Any] = cell.iloc[0].to_dict()
         values = cell.set_index("metric")
@@ -62,8 +105,33 @@ def overview_table(metrics: pd.DataFrame) -> Table:
     return table
 
 
+def _table(*columns: str, title: str | None = None) -> Table:
+    """Make an empty table; a column whose name ends in ">" is set flush right."""
+    table = Table(title=title)
+    for name in columns:
+        table.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
+    return table
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[Hashable, Any]]:
+    """Rows with None for what is not there."""
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
+def _cell_name(cell: dict[Hashable, Any]) -> str:
+    return f"{cell['server']} {cell['tls']} {human_size(cell['size_bytes'])} {cell['cpus']} CPU"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _interval(row: dict[Hashable, Any]) -> str:
+    return "" if row["low"] is None else f"{row['low']:.4g} .. {row['high']:.4g}"
+
+
 def _value(values: pd.DataFrame, name: str) -> str:
     if name not in values.index:
         return "-"
     value: Any = values.loc[name, "value"]
-    return "-" if pd.isna(value) else f"{value:.4g}"
+    return _number(None if pd.isna(value) else value)
