@@ -1,0 +1,335 @@
+#include "collector/lines.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collector/idle.h"
+#include "collector/record.h"
+#include "collector/source_proc.h"
+
+static const char overlap_reason[] =
+    "server and load share CPUs, so counts on them are not the server's alone";
+
+static json_t *number(uint64_t value)
+{
+    return json_integer((json_int_t)value);
+}
+
+static uint64_t elapsed_ns(const struct tc_window *window)
+{
+    return window->end.t_ns - window->begin.t_ns;
+}
+
+static uint64_t proc_delta(const struct tc_line *line, size_t slot)
+{
+    return line->window->end.proc[slot].raw - line->window->begin.proc[slot].raw;
+}
+
+static json_t *build_cpus(const struct tc_line *line)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < line->cpus->count; i++) {
+        json_t *cpu =
+            json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "cpu", line->cpus->ids[i],
+                      "idle_ns", number(tc_window_idle_ns(line->window, line->meter, i)),
+                      "idle_resolution_ns", number(tc_window_idle_resolution_ns(line->meter, i)),
+                      "steal_ns", number(proc_delta(line, tc_proc_cpu_slot(i, TC_PROC_STEAL))),
+                      "user_ns", number(proc_delta(line, tc_proc_cpu_slot(i, TC_PROC_USER))),
+                      "system_ns", number(proc_delta(line, tc_proc_cpu_slot(i, TC_PROC_SYSTEM))),
+                      "irq_ns", number(proc_delta(line, tc_proc_cpu_slot(i, TC_PROC_IRQ))),
+                      "softirq_ns", number(proc_delta(line, tc_proc_cpu_slot(i, TC_PROC_SOFTIRQ))));
+        if (json_array_append_new(list, cpu) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+/* A value of the window that was measured over the window's interval, per slot or CPU. */
+struct value {
+    uint64_t raw;
+    uint64_t enabled_ns;
+    uint64_t running_ns;
+};
+
+static struct value perf_value(const struct tc_window *window, size_t slot)
+{
+    const struct tc_reading *begin = &window->begin.perf[slot];
+    const struct tc_reading *end = &window->end.perf[slot];
+    return (struct value){end->raw - begin->raw, end->enabled_ns - begin->enabled_ns,
+                          end->running_ns - begin->running_ns};
+}
+
+static bool multiplexed(struct value value)
+{
+    return value.running_ns < value.enabled_ns;
+}
+
+static double whole_count(struct value value)
+{
+    return multiplexed(value) ? tc_idle_scale(value.raw, value.enabled_ns, value.running_ns)
+                              : (double)value.raw;
+}
+
+/* A process tree's counts are of no one CPU: it idles as its CPUs do on average. */
+static uint64_t idle_of(const struct tc_line *line, int cpu)
+{
+    uint64_t sum_ns = 0;
+    for (size_t i = 0; i < line->cpus->count; i++) {
+        uint64_t one_ns = tc_window_idle_ns(line->window, line->meter, i);
+        if (line->cpus->ids[i] == cpu) {
+            return one_ns;
+        }
+        sum_ns += one_ns;
+    }
+    return sum_ns / line->cpus->count;
+}
+
+static json_t *no_count(int cpu, const char *event, enum tc_mode mode, const char *source,
+                        enum tc_status status, const char *reason)
+{
+    return json_pack("{s:o, s:s, s:s, s:s, s:n, s:n, s:n, s:n, s:n, s:s, s:s}", "cpu",
+                     cpu == TC_SLOT_NO_CPU ? json_null() : json_integer(cpu), "event", event,
+                     "mode", tc_mode_name(mode), "source", source, "raw", "corrected", "enabled_ns",
+                     "running_ns", "origin", "status", tc_status_name(status), "reason", reason);
+}
+
+static json_t *a_count(int cpu, const char *event, enum tc_mode mode, const char *source,
+                       struct value value, json_t *corrected, const char *origin)
+{
+    return json_pack("{s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:s, s:s, s:n}", "cpu",
+                     cpu == TC_SLOT_NO_CPU ? json_null() : json_integer(cpu), "event", event,
+                     "mode", tc_mode_name(mode), "source", source, "raw", number(value.raw),
+                     "corrected", corrected, "enabled_ns", number(value.enabled_ns), "running_ns",
+                     number(value.running_ns), "origin", origin, "status",
+                     tc_status_name(TC_STATUS_OK), "reason");
+}
+
+static bool never_ran(struct value value)
+{
+    return value.running_ns == 0 && value.enabled_ns > 0;
+}
+
+static json_t *perf_count(const struct tc_line *line, size_t i)
+{
+    const struct tc_slot *slot = &line->meter->perf->slots[i];
+    if (line->overlap) {
+        return no_count(slot->cpu, slot->event, slot->mode, "perf", TC_STATUS_OVERLAP,
+                        overlap_reason);
+    }
+    if (slot->status != TC_STATUS_OK) {
+        return no_count(slot->cpu, slot->event, slot->mode, "perf", slot->status, slot->reason);
+    }
+    struct value value = perf_value(line->window, i);
+    struct value idle = line->idle == NULL ? value : perf_value(line->idle, i);
+    if (never_ran(value) || never_ran(idle)) {
+        return no_count(slot->cpu, slot->event, slot->mode, "perf", TC_STATUS_FAILED,
+                        "the kernel never put it on a counter; is another program counting?");
+    }
+    json_t *corrected =
+        line->idle == NULL
+            ? json_null()
+            : json_real(tc_idle_correct(whole_count(value), whole_count(idle),
+                                        elapsed_ns(line->idle), idle_of(line, slot->cpu)));
+    return a_count(slot->cpu, slot->event, slot->mode, "perf", value, corrected,
+                   multiplexed(value) ? "scaled" : "counted");
+}
+
+static uint64_t ref_cycles(const struct tc_window *window, const struct tc_line *line, size_t i)
+{
+    size_t steal = tc_proc_cpu_slot(i, TC_PROC_STEAL);
+    return tc_idle_ref_cycles(elapsed_ns(window), tc_window_idle_ns(window, line->meter, i),
+                              window->end.proc[steal].raw - window->begin.proc[steal].raw,
+                              line->tsc_hz);
+}
+
+static json_t *ref_cycles_count(const struct tc_line *line, size_t i)
+{
+    int cpu = line->cpus->ids[i];
+    if (line->overlap) {
+        return no_count(cpu, "ref_cycles", TC_MODE_BOTH, "proc", TC_STATUS_OVERLAP, overlap_reason);
+    }
+    if (line->tsc_hz == 0) {
+        return no_count(cpu, "ref_cycles", TC_MODE_BOTH, "proc", TC_STATUS_UNSUPPORTED,
+                        "the time stamp counter's frequency is not known on this processor");
+    }
+    uint64_t raw = ref_cycles(line->window, line, i);
+    struct value value = {raw, elapsed_ns(line->window), elapsed_ns(line->window)};
+    json_t *corrected =
+        line->idle == NULL
+            ? json_null()
+            : json_real(tc_idle_correct((double)raw, (double)ref_cycles(line->idle, line, i),
+                                        elapsed_ns(line->idle), idle_of(line, cpu)));
+    return a_count(cpu, "ref_cycles", TC_MODE_BOTH, "proc", value, corrected, "derived");
+}
+
+static json_t *build_counts(const struct tc_line *line)
+{
+    json_t *list = json_array();
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < line->meter->perf->slots_count; i++) {
+        rc = json_array_append_new(list, perf_count(line, i));
+    }
+    for (size_t i = 0; rc == 0 && i < line->cpus->count; i++) {
+        rc = json_array_append_new(list, ref_cycles_count(line, i));
+    }
+    if (rc != 0) {
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
+static json_t *build_system(const struct tc_line *line)
+{
+    size_t first = tc_proc_system_slot(line->cpus->count, 0);
+    const struct tc_slot *disk = &line->meter->proc->slots[first + TC_PROC_DISK_QUEUE_MS];
+    double queue = (double)proc_delta(line, first + TC_PROC_DISK_QUEUE_MS) * 1e6 /
+                   (double)elapsed_ns(line->window);
+    const struct tc_reading *end = &line->window->end.proc[first];
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "mem_available_bytes",
+                     number(end[TC_PROC_MEM_AVAILABLE_BYTES].raw), "net_rx_bytes",
+                     number(proc_delta(line, first + TC_PROC_NET_RX_BYTES)), "net_tx_bytes",
+                     number(proc_delta(line, first + TC_PROC_NET_TX_BYTES)), "tcp_retransmits",
+                     number(proc_delta(line, first + TC_PROC_TCP_RETRANSMITS)), "disk_queue",
+                     disk->status == TC_STATUS_OK ? json_real(queue) : json_null(),
+                     "context_switches", number(proc_delta(line, first + TC_PROC_CONTEXT_SWITCHES)),
+                     "interrupts", number(proc_delta(line, first + TC_PROC_INTERRUPTS)),
+                     "procs_running", number(end[TC_PROC_PROCS_RUNNING].raw));
+}
+
+/* A column of a matrix of samples. */
+static json_t *column(const uint64_t *values, size_t rows, size_t width, size_t index)
+{
+    json_t *list = json_array();
+    for (size_t row = 0; row < rows; row++) {
+        if (json_array_append_new(list, number(values[row * width + index])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static json_t *build_samples(const struct tc_line *line)
+{
+    const struct tc_window *window = line->window;
+    size_t rows = window->samples_count;
+    json_t *idle = json_object();
+    json_t *counts = json_object();
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < window->cpus; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof(key), "%d", line->cpus->ids[i]);
+        rc = json_object_set_new(idle, key, column(window->idle_ns, rows, window->cpus, i));
+    }
+    for (size_t i = 0; rc == 0 && !line->overlap && i < window->slots; i++) {
+        const struct tc_slot *slot = &line->meter->perf->slots[i];
+        char key[TC_EVENT_NAME_MAX + 24];
+        char cpu[16] = "";
+        if (slot->cpu != TC_SLOT_NO_CPU) {
+            (void)snprintf(cpu, sizeof(cpu), "%d", slot->cpu);
+        }
+        (void)snprintf(key, sizeof(key), "%s:%s:%s", slot->event, tc_mode_name(slot->mode), cpu);
+        if (slot->status == TC_STATUS_OK) {
+            rc = json_object_set_new(counts, key, column(window->counts, rows, window->slots, i));
+        }
+    }
+    if (rc != 0) {
+        json_decref(idle);
+        json_decref(counts);
+        return NULL;
+    }
+    return json_pack(
+        "{s:o, s:o, s:o, s:o}", "t_ns", column(window->t_ns, rows, 1, 0), "transactions",
+        line->meter->page == NULL ? json_null() : column(window->transactions, rows, 1, 0),
+        "idle_ns", idle, "counts", counts);
+}
+
+/* Deltas of the load's counts, errors in an object of their own. */
+static int add_load_counts(json_t *object, const struct tc_window *window)
+{
+    json_t *errors = json_object();
+    int rc = 0;
+    for (int kind = 0; rc == 0 && kind < TC_COUNT_KINDS; kind++) {
+        const char *name = tc_count_name((enum tc_count)kind);
+        json_t *delta = number(window->end.counts[kind] - window->begin.counts[kind]);
+        if (kind >= TC_COUNT_ERROR_FIRST) {
+            rc = json_object_set_new(errors, name + strlen("error_"), delta);
+        } else {
+            rc = json_object_set_new(object, kind == TC_COUNT_COMPLETED ? "transactions" : name,
+                                     delta);
+        }
+    }
+    return rc != 0 ? (json_decref(errors), rc) : json_object_set_new(object, "errors", errors);
+}
+
+static bool any_values(const int64_t *begin, const int64_t *end, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (begin[i] != end[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static json_t *build_latency(const struct tc_window *window)
+{
+    json_t *object = json_object();
+    int rc = 0;
+    for (int kind = 0; rc == 0 && kind < TC_LATENCY_KINDS; kind++) {
+        const int64_t *begin = window->begin.latency[kind];
+        const int64_t *end = window->end.latency[kind];
+        json_t *text = NULL;
+        if (!any_values(begin, end, window->latency_len)) {
+            text = json_null();
+        } else {
+            char *encoded = NULL;
+            rc = tc_histogram_encode(begin, end, window->latency_len, &encoded, NULL);
+            text = rc == 0 ? json_string(encoded) : NULL;
+            free(encoded);
+        }
+        rc = rc != 0 ? rc
+                     : json_object_set_new(object, tc_latency_name((enum tc_latency)kind), text);
+    }
+    if (rc != 0) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static int add_load(json_t *object, const struct tc_line *line)
+{
+    int rc = add_load_counts(object, line->window);
+    if (rc == 0) {
+        rc = json_object_set_new(object, "latency", build_latency(line->window));
+    }
+    if (rc == 0) {
+        rc = json_object_set_new(object, "load_connections",
+                                 number(line->meter->page->header->connections));
+    }
+    return rc != 0
+               ? rc
+               : json_object_set_new(object, "server_rss_bytes", number(line->server_rss_bytes));
+}
+
+json_t *tc_line_build(const struct tc_line *line)
+{
+    const struct tc_window *window = line->window;
+    json_t *object =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:O}", "type", line->type,
+                  "pass", (json_int_t)line->pass, "index", (json_int_t)line->index, "start_ns",
+                  (json_int_t)window->begin.t_ns, "end_ns", (json_int_t)window->end.t_ns,
+                  "start_utc", tc_record_utc_of(&window->start_utc), "cpus", build_cpus(line),
+                  "counts", build_counts(line), "system", build_system(line), "samples",
+                  build_samples(line), "notes", line->notes);
+    if (object != NULL && line->meter->page != NULL && add_load(object, line) != 0) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}

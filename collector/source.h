@@ -1,0 +1,114 @@
+/* The one table of functions that every counter source fills.
+ *
+ * A source opens a set of counters, says for each slot of the set what it is or why it cannot be
+ * counted, and reads all slots in one call. Not thread-safe: one thread measures. */
+#ifndef TC_COLLECTOR_SOURCE_H
+#define TC_COLLECTOR_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "collector/events.h"
+#include "collector/placement.h"
+#include "workloads/common/error.h"
+
+enum tc_status {
+    TC_STATUS_OK,
+    TC_STATUS_OVERLAP,       /* server and load share CPUs */
+    TC_STATUS_UNSUPPORTED,   /* this machine cannot count it */
+    TC_STATUS_NOT_PERMITTED, /* this user may not */
+    TC_STATUS_FAILED
+};
+
+enum tc_scope {
+    TC_SCOPE_CPU,    /* everything that runs on the CPUs */
+    TC_SCOPE_PROCESS /* one process and what it forks, wherever it runs */
+};
+
+enum tc_depth {
+    TC_DEPTH_SAMPLE, /* only what changes within a window's samples; cheap */
+    TC_DEPTH_END     /* everything: at a window's two ends */
+};
+
+#define TC_REASON_MAX  256
+#define TC_SLOT_NO_CPU (-1)
+
+/* One counted value. reason is empty where status is TC_STATUS_OK. */
+struct tc_slot {
+    char event[TC_EVENT_NAME_MAX];
+    enum tc_mode mode;
+    int cpu; /* TC_SLOT_NO_CPU: the machine's or the process tree's */
+    enum tc_status status;
+    char reason[TC_REASON_MAX];
+};
+
+/* A slot's value, cumulative since start: differences of two readings count. Levels (memory
+ * available) are given as they are. enabled and running are 0 where the source does not multiplex.
+ */
+struct tc_reading {
+    uint64_t raw;
+    uint64_t enabled_ns;
+    uint64_t running_ns;
+};
+
+/* What a set counts, and where. events is one pass; a source that counts fixed things ignores it.
+ * pid: the process tree of TC_SCOPE_PROCESS, and the one whose network namespace is looked at. */
+struct tc_source_request {
+    const struct tc_cpus *cpus;
+    const struct tc_event *events;
+    size_t events_count;
+    enum tc_scope scope;
+    pid_t pid;
+    const char *interface; /* whose bytes count; NULL: all interfaces' */
+};
+
+struct tc_source;
+
+/* An open set; sources embed it as their first member. */
+struct tc_counters {
+    const struct tc_source *source;
+    struct tc_slot *slots;
+    size_t slots_count;
+};
+
+/* What a source can count here. reason names the remedy; empty where everything is available. */
+struct tc_source_report {
+    bool available;
+    enum tc_scope scope;
+    char reason[TC_REASON_MAX];
+};
+
+struct tc_source {
+    const char *name;
+    /* cpu: where to try. Never fails: what cannot be done is the report. */
+    void (*probe)(int cpu, struct tc_source_report *report);
+    /* Fails only where nothing could be counted for want of memory or of /proc; a slot that
+     * cannot be counted has a status. close() by the caller on success. */
+    int (*open)(struct tc_counters **counters, const struct tc_source_request *request,
+                struct tc_error *err);
+    int (*start)(struct tc_counters *counters, struct tc_error *err);
+    /* readings: slots_count of them; those that depth leaves out are untouched. No allocation. */
+    int (*read)(struct tc_counters *counters, enum tc_depth depth, struct tc_reading *readings,
+                struct tc_error *err);
+    int (*stop)(struct tc_counters *counters, struct tc_error *err);
+    void (*close)(struct tc_counters *counters);
+};
+
+extern const struct tc_source tc_source_perf;
+extern const struct tc_source tc_source_proc;
+
+/* Names as used in records. */
+static inline const char *tc_status_name(enum tc_status status)
+{
+    static const char *const names[] = {"ok", "overlap", "unsupported", "not_permitted", "failed"};
+    return names[status];
+}
+
+static inline const char *tc_scope_name(enum tc_scope scope)
+{
+    return scope == TC_SCOPE_CPU ? "cpu" : "process";
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* perf_event_open's source: what its users need besides the table of functions. */
+#ifndef TC_COLLECTOR_SOURCE_PERF_H
+#define TC_COLLECTOR_SOURCE_PERF_H
+
+#include "collector/passes.h"
+#include "collector/source.h"
+
+/* What an errno of perf_event_open means for this event, and the remedy. */
+enum tc_status tc_perf_explain(int code, const struct tc_event *event, enum tc_scope scope,
+                               char *reason, size_t size);
+
+/* A tc_passes_fits for this machine: opens the group on the CPU that context (int *) names and
+ * sees whether the kernel schedules it whole. */
+bool tc_perf_fits(const struct tc_event *events, size_t count, void *context);
+
+/* TC_SCOPE_CPU where this user may count everything on a CPU, else TC_SCOPE_PROCESS. */
+enum tc_scope tc_perf_scope(int cpu);
+
+/* Whether a PMU with core counters is there; reason: why not. */
+bool tc_perf_has_pmu(int cpu, char *reason, size_t size);
+
+/* Counters of the PMU that can count at once, found by trying (0: no PMU). */
+size_t tc_perf_counters(int cpu);
+
+#endif

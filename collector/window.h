@@ -1,0 +1,76 @@
+/* One window: readings of everything at both ends and samples in between, into memory that was
+ * prepared before. Between begin and end nothing is allocated, locked or logged. */
+#ifndef TC_COLLECTOR_WINDOW_H
+#define TC_COLLECTOR_WINDOW_H
+
+#include <time.h>
+
+#include "collector/source.h"
+#include "workloads/common/page.h"
+
+/* What is read together. */
+struct tc_meter {
+    struct tc_counters *perf;
+    struct tc_counters *proc;
+    const struct tc_page *page; /* NULL: no load runs */
+    size_t cpus;                /* of the set that proc was opened for */
+};
+
+/* When a window ends: after duration_ns and `completions`, but not beyond max_ns. */
+struct tc_window_rule {
+    uint64_t duration_ns;
+    uint64_t completions;
+    uint64_t max_ns;
+    uint64_t sample_ns;
+};
+
+struct tc_snapshot {
+    uint64_t t_ns; /* CLOCK_MONOTONIC */
+    struct tc_reading *perf;
+    struct tc_reading *proc;
+    uint64_t counts[TC_COUNT_KINDS];
+    int64_t *latency[TC_LATENCY_KINDS]; /* hist_counts_len words each; NULL without a page */
+};
+
+struct tc_window {
+    struct tc_window_rule rule;
+    struct timespec start_utc;
+    struct tc_snapshot begin;
+    struct tc_snapshot end;
+    size_t latency_len;
+    /* Samples, cumulative from begin; row i of idle_ns has one value per CPU, of counts one per
+     * slot of perf. */
+    size_t samples_count;
+    size_t samples_max;
+    uint64_t *t_ns;
+    uint64_t *transactions;
+    uint64_t *idle_ns;
+    uint64_t *counts;
+    size_t cpus;
+    size_t slots;
+    struct tc_reading *scratch_perf;
+    struct tc_reading *scratch_proc;
+};
+
+/* 0, or -errno to end the window as failed: looked at before each sample. */
+typedef int (*tc_window_watch)(void *context, struct tc_error *err);
+
+/* Makes the memory. Errors: -ENOMEM. tc_window_close() in every case. */
+TC_MUST_CHECK int tc_window_open(struct tc_window *window, const struct tc_meter *meter,
+                                 const struct tc_window_rule *rule, struct tc_error *err);
+
+/* Measures. Errors: those of watch and of the sources. */
+TC_MUST_CHECK int tc_window_run(struct tc_window *window, const struct tc_meter *meter,
+                                tc_window_watch watch, void *context, struct tc_error *err);
+
+void tc_window_close(struct tc_window *window);
+
+uint64_t tc_window_now_ns(void);
+
+/* Idle time of CPU number i of the set over the whole window, by the best clock there is. */
+uint64_t tc_window_idle_ns(const struct tc_window *window, const struct tc_meter *meter, size_t i);
+
+/* How fine that clock is. */
+uint64_t tc_window_idle_resolution_ns(const struct tc_meter *meter, size_t i);
+
+#endif
