@@ -112,7 +112,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     collect = shlex.join([sys.executable, str(TESTS / "measured.py")])
     for name, line in {
         "tlscost-collect": f'exec {collect} "$@"',
-        "tlscost-serve": "echo tlscost-serve of a test",
+        "tlscost-serve": "echo tlscost-serve of a test; echo no OpenSSL",
         "tlscost-load": "exit 1",
     }.items():
         (programs / name).write_text(f"#!/bin/sh\n{line}\n")

@@ -31,6 +31,7 @@ __all__ = ["Cell", "CommandServer", "Load", "Rules", "human_size"]
 MACHINES = ("native",)
 SERVERS = ("serve", "nginx")
 CLOSED_LOOP_CONNECTIONS = 16
+OPEN_LOOP_CONNECTIONS = 64  # a limit; windows are as many completions long as it asks for
 PLACEHOLDERS = ("address", "port", "size", "cpus", "cpu_list", "bodies", "certificate")
 
 _BYTE_SIZE = TypeAdapter(ByteSize)
@@ -124,9 +125,12 @@ class CommandServer(_Frozen):
 
 
 class Load(_Frozen):
-    """What the load generator does: a closed loop, or an open one where a rate is given."""
+    """What the load generator does: a closed loop, or an open one where a rate is given.
 
-    connections: Annotated[int, Field(gt=0, le=1_000_000)] | None = None
+    `connections` is the number of a closed loop's, and the limit of an open loop's.
+    """
+
+    connections: Annotated[int, Field(gt=0, le=1_000_000)] = CLOSED_LOOP_CONNECTIONS
     rate: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)] | None = None
     arrivals: Literal["constant", "poisson", "pareto"] | None = None
     keepalive: bool = False
@@ -140,10 +144,10 @@ class Load(_Frozen):
         if not isinstance(values, dict):
             return values
         if values.get("rate") is not None:
-            return {"arrivals": "poisson", **values}
+            return {"arrivals": "poisson", "connections": OPEN_LOOP_CONNECTIONS, **values}
         if values.get("arrivals") is not None:
             raise ValueError("arrivals belong to an open loop: give a rate too")
-        return {"connections": CLOSED_LOOP_CONNECTIONS, **values}
+        return values
 
 
 class Rules(_Frozen):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tlscost.cell import Cell
     from tlscost.plan import Plan
+    from tlscost.sweep import Result
 
 __all__ = ["app", "main"]
 
@@ -86,7 +87,9 @@ def run(
     url: Annotated[str | None, typer.Option(help="Where a --server COMMAND answers.")] = None,
     cpus: Annotated[int | None, typer.Option(help="Number of the server's CPUs [1].")] = None,
     cpu_list: Annotated[str | None, typer.Option(help="The server's CPUs instead: 0,2")] = None,
-    connections: Annotated[int | None, typer.Option(help="Closed loop: connections [16].")] = None,
+    connections: Annotated[
+        int | None, typer.Option(help="Closed loop [16]; limit of an open one [64].")
+    ] = None,
     rate: Annotated[float | None, typer.Option(help="Open loop: transactions/s.")] = None,
     arrivals: Annotated[str | None, typer.Option(help="constant, poisson or pareto.")] = None,
     keepalive: Annotated[bool, typer.Option("--keepalive", help="Keep connections open.")] = False,
@@ -192,12 +195,8 @@ def sweep(
         result = run_sweep(checked.cells(), out, retries=checked.retries, progress=Progress())
     if as_json:
         _print_json({"plan": checked.name, "out": str(out), **dataclasses.asdict(result)})
-    for failure in result.failures:
-        _say(f"failed: {failure.cell}: {failure.reason}")
-    _say(
-        f"{result.cells} cells: {result.measured} measured now, {result.already} before, "
-        f"{len(result.failures)} failed; records: {out / 'records'}"
-    )
+    _say_result(result)
+    _say(f"records: {out / 'records'}")
     raise typer.Exit(result.exit_code)
 
 
@@ -263,6 +262,52 @@ def compare(
     from tlscost.tables import comparison_table
 
     _print_tables(comparison_table(table))
+
+
+@app.command()
+def report(
+    paths: Paths,
+    out: Annotated[Path, typer.Option(help="The report becomes OUT/report.html.")],
+) -> None:
+    """Execute the notebook on records and write its HTML."""
+    from tlscost.report import render
+
+    print(render(paths, out))
+
+
+@app.command()
+def quickstart(
+    out: Annotated[Path, typer.Option(help="Gets records/, metrics.csv and report.html.")] = RESULTS
+    / "quickstart",
+) -> None:
+    """Measure the main job on this machine's defaults and report it; goes on where it stopped."""
+    from tlscost.progress import Progress
+    from tlscost.quickstart import finish, measure
+
+    _make_directory(out)
+    progress = Progress()
+    with _interruptible(lambda: f"what is done is in {out}; to go on, give the same command again"):
+        result = measure(out, progress)
+    _say_result(result)
+    page = finish(out, progress)
+    _say(f"metrics: {out / 'metrics.csv'}")
+    _say(f"report: {page}")
+    raise typer.Exit(result.exit_code)
+
+
+@app.command(name="test")
+def run_tests(
+    parts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PART...]", help="c, sanitizers, fuzz, lint, python, notebooks [all]."
+        ),
+    ] = None,
+) -> None:
+    """Run the project's tests; ends with the runners' summary lines."""
+    from tlscost import testing
+
+    raise typer.Exit(testing.run(parts or []))
 
 
 @app.command()
@@ -350,6 +395,15 @@ def _list_cells(plan: "Plan", *, as_json: bool) -> None:
     for cell in plan.cells():
         print(cell.id)
     _say(f"plan {plan.name}: {len(plan)} cells")
+
+
+def _say_result(result: "Result") -> None:
+    for failure in result.failures:
+        _say(f"failed: {failure.cell}: {failure.reason}")
+    _say(
+        f"{result.cells} cells: {result.measured} measured now, {result.already} before, "
+        f"{len(result.failures)} failed"
+    )
 
 
 @contextmanager

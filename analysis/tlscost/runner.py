@@ -55,12 +55,12 @@ class Outcome:
 def place(cell: Cell) -> Placement:
     """Give the server the first CPUs, or those it asks for, and the load generator the rest.
 
-    Where nothing is left they share, and the record says so.
+    Where nothing is left they share, and the record says so. A load CPU needs a connection.
     """
     present = sorted(os.sched_getaffinity(0))
     server = cell.cpu_list or tuple(present[: cell.cpus])
     rest = tuple(cpu for cpu in present if cpu not in server)
-    return Placement(server, rest or server)
+    return Placement(server, (rest or server)[: cell.load.connections])
 
 
 def measure(

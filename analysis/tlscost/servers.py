@@ -75,8 +75,10 @@ def _serve(cell: Cell, site: Site, url: str) -> Server:
     if cell.tls != OFF:
         argv += ["--profile", str(profiles_dir() / f"{cell.tls}.cnf")]
         argv += ["--certificate", str(_certificate(cell, site))]
-    version = _output([str(program("tlscost-serve")), "--version"])
-    return Server(argv, url, {"server": version.splitlines()[0], "server_version": version})
+        if profile(cell.tls).weak:  # asked for by name; the address is the cell's own
+            argv.append("--allow-weak")
+    version, openssl = _output([str(program("tlscost-serve")), "--version"]).splitlines()
+    return Server(argv, url, {"server": version, "server_openssl": openssl})
 
 
 def _nginx(cell: Cell, site: Site, url: str) -> Server:
@@ -99,7 +101,7 @@ def _nginx(cell: Cell, site: Site, url: str) -> Server:
         {
             "server": version.splitlines()[0].removeprefix("nginx version: "),
             "server_openssl": openssl.group(1) if openssl else "unknown",
-            "server_version": version,
+            "server_configure": version.splitlines()[-1],
         },
     )
 
@@ -157,7 +159,7 @@ def nginx_configuration(
         protocols=_protocols(tls) if tls else [],
         certificate=certificate,
         masks=[f"{1 << cpu:b}" for cpu in site.cpus],
-        worker_connections=max(1024, 4 * (cell.load.connections or 16384)),
+        worker_connections=max(1024, 4 * cell.load.connections),
         as_root=os.geteuid() == 0,
     )
 

@@ -1,0 +1,51 @@
+"""The main job on this machine's defaults: measure, then metrics.csv and report.html."""
+
+import os
+import sys
+from pathlib import Path
+
+from tlscost import plan, sweep
+from tlscost.errors import CANNOT, TlscostError
+from tlscost.paths import plan_file
+from tlscost.progress import Progress
+
+__all__ = ["finish", "measure"]
+
+CPUS_NEEDED = 2
+
+
+def measure(out: Path, progress: Progress) -> sweep.Result:
+    """Measure the quickstart's cells into `out`/records; go on where an earlier call stopped."""
+    present = len(os.sched_getaffinity(0))
+    if present < CPUS_NEEDED:
+        raise TlscostError(
+            f"quickstart needs {CPUS_NEEDED} CPUs, this machine has {present}; write a plan with "
+            "cpus = 1 (docs/plans.md) and give it to `sweep`",
+            CANNOT,
+        )
+    checked = plan.read(plan_file("quickstart"))
+    return sweep.run(checked.cells(), out, retries=checked.retries, progress=progress)
+
+
+def finish(out: Path, progress: Progress) -> Path:
+    """Turn the records into `out`/metrics.csv, a table on standard output and the report.
+
+    Returns
+    -------
+    Path
+        The report.
+    """
+    # Heavy, and not needed while measuring.
+    from rich.console import Console  # noqa: PLC0415
+
+    from tlscost import frame, report  # noqa: PLC0415
+    from tlscost.metrics import metrics_of  # noqa: PLC0415
+    from tlscost.tables import overview_table  # noqa: PLC0415
+
+    records = out / "records"
+    metrics = metrics_of(frame.load([records]))
+    metrics.to_csv(out / "metrics.csv", index=False)
+    progress.say("making the report")
+    page = report.render([records], out)
+    Console(width=None if sys.stdout.isatty() else 200).print(overview_table(metrics))
+    return page
