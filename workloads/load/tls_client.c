@@ -34,6 +34,14 @@ static int keep_session(SSL *ssl, SSL_SESSION *session)
     return 1; /* the reference is ours now */
 }
 
+/* OpenSSL would build and verify a chain even where nobody asks for the result. */
+static int accept_any_certificate(X509_STORE_CTX *store, void *argument)
+{
+    (void)store;
+    (void)argument;
+    return 1;
+}
+
 int tc_tls_client_open(struct tc_tls_client *client, const struct tc_profile *profile,
                        double resumption, struct tc_page_thread *counts, struct tc_error *err)
 {
@@ -54,6 +62,7 @@ int tc_tls_client_open(struct tc_tls_client *client, const struct tc_profile *pr
         SSL_CTX_set_read_ahead(client->ctx, 1);
     }
     SSL_CTX_set_verify(client->ctx, SSL_VERIFY_NONE, NULL);
+    SSL_CTX_set_cert_verify_callback(client->ctx, accept_any_certificate, NULL);
     SSL_CTX_set_default_read_buffer_len(client->ctx, READ_BUFFER_BYTES);
     SSL_CTX_set_app_data(client->ctx, client);
     SSL_CTX_set_msg_callback(client->ctx, count_tickets);

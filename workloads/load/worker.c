@@ -109,10 +109,19 @@ static void release(struct tc_worker *worker, struct tc_conn *conn, uint64_t now
     }
 }
 
+static uint64_t stop_ns(const struct tc_worker *worker)
+{
+    uint64_t duration_ns = worker->load->options->duration_ns;
+    return duration_ns == 0 ? NEVER_NS : worker->load->start_ns + duration_ns;
+}
+
 static bool may_begin(const struct tc_worker *worker, uint64_t now_ns)
 {
-    return !worker->draining && worker->idle_count > 0 && worker->left > 0 &&
-           (!is_open_loop(worker) || worker->next_ns <= now_ns);
+    if (worker->draining || worker->idle_count == 0 || worker->left == 0) {
+        return false;
+    }
+    uint64_t due_ns = is_open_loop(worker) ? worker->next_ns : now_ns;
+    return due_ns <= now_ns && due_ns < stop_ns(worker);
 }
 
 static void begin_due(struct tc_worker *worker)
@@ -148,19 +157,13 @@ static void expire_due(struct tc_worker *worker, uint64_t now_ns)
     }
 }
 
-static uint64_t stop_ns(const struct tc_worker *worker)
-{
-    uint64_t duration_ns = worker->load->options->duration_ns;
-    return duration_ns == 0 ? NEVER_NS : worker->load->start_ns + duration_ns;
-}
-
 static void begin_drain(struct tc_worker *worker, uint64_t now_ns)
 {
     uint64_t last_ns = now_ns < stop_ns(worker) ? now_ns : stop_ns(worker);
     worker->draining = true;
     worker->drain_ns = now_ns + worker->load->options->drain_timeout_ns;
     atomic_store_explicit(&worker->load->page.header->state, 2, memory_order_relaxed);
-    while (is_open_loop(worker) && worker->left > 0 && worker->next_ns <= last_ns) {
+    while (is_open_loop(worker) && worker->left > 0 && worker->next_ns < last_ns) {
         worker->unstarted++;
         worker->left--;
         skip_arrivals(worker, worker->load->options->threads);
@@ -237,28 +240,26 @@ int tc_worker_run(struct tc_worker *worker, struct tc_error *err)
 {
     struct epoll_event events[EVENTS_AT_ONCE];
     bool running = false;
+    bool signalled = false;
     if (is_open_loop(worker)) {
         skip_arrivals(worker, worker->index + 1);
     }
     for (;;) {
         begin_due(worker);
         uint64_t now_ns = tc_now_ns();
-        if (worker->active == 0 && (worker->draining || worker->left == 0)) {
-            break;
+        if (!worker->draining && (signalled || now_ns >= stop_ns(worker))) {
+            begin_drain(worker, now_ns);
         }
-        if (worker->draining && now_ns >= worker->drain_ns) {
+        bool done = worker->active == 0 && (worker->draining || worker->left == 0);
+        if (done || (worker->draining && now_ns >= worker->drain_ns)) {
             break;
         }
         int count = wait_for_events(worker, events, now_ns);
         if (count < 0) {
             return tc_error_set(err, errno, "epoll_wait: %s", strerror(errno));
         }
-        bool signalled = handle(worker, events, count);
-        now_ns = tc_now_ns();
-        expire_due(worker, now_ns);
-        if (!worker->draining && (signalled || now_ns >= stop_ns(worker))) {
-            begin_drain(worker, now_ns);
-        }
+        signalled = handle(worker, events, count) || signalled;
+        expire_due(worker, tc_now_ns());
         if (!running && atomic_load_explicit(&worker->counts->counts[TC_COUNT_COMPLETED],
                                              memory_order_relaxed) > 0) {
             running = true;
