@@ -118,7 +118,7 @@ static enum step read_request(struct tc_connection *connection)
 /* The response is out: the next request, or goodbye. */
 static enum step finish_response(struct tc_connection *connection)
 {
-    if (connection->request.keep_alive) {
+    if (connection->request.keep_alive && !connection->worker->draining) {
         await_request(connection);
         wait_for(connection, TC_WAIT_KEEPALIVE);
         return STEP_ON;

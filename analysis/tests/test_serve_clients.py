@@ -1,0 +1,438 @@
+"""tlscost-serve driven by real clients: curl, openssl, Python's ssl, wrk and h2load."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from serve import (
+    PROFILES,
+    SIZES,
+    Serve,
+    binary,
+    get,
+    need,
+    pattern,
+    profile_path,
+    receive_all,
+    request,
+    serving,
+    tls_context,
+)
+
+POLICIES = [None, *PROFILES]
+TLS13 = "tls13-ecdsa-x25519"
+TLS12 = "tls12-ecdhe-rsa2048-aes128gcm"
+
+
+def expectations(name: str) -> dict[str, str]:
+    text = profile_path(name).read_text()
+    return dict(re.findall(r"^(\w+) *= *(.*?) *$", text, re.MULTILINE))
+
+
+@pytest.fixture(params=POLICIES, ids=str, scope="module")
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Serve]:
+    with serving(tmp_path_factory.mktemp("serve"), request.param) as running:
+        yield running
+
+
+def test_curl_gets_every_size(server: Serve, tmp_path: Path) -> None:
+    argv = [need("curl"), "-sk", "--ciphers", "ALL:@SECLEVEL=0", "--tls-max", "1.3", "--tlsv1.0"]
+    for size in SIZES:
+        argv += ["-o", str(tmp_path / str(size)), f"{server.url}/{size}"]
+    subprocess.run(argv, check=True, timeout=20)
+    for size in SIZES:
+        assert (tmp_path / str(size)).read_bytes() == pattern(size)
+
+
+def test_python_gets_every_size_on_one_connection(server: Serve) -> None:
+    with socket.create_connection((server.host, server.port), 5) as raw:
+        connection = raw if server.profile is None else tls_context().wrap_socket(raw)
+        if isinstance(connection, ssl.SSLSocket):
+            wanted = expectations(str(server.profile))
+            assert connection.version() == wanted["expect_protocol"]
+            assert connection.cipher() is not None
+            assert connection.cipher()[0] == wanted["expect_cipher"]
+        # All at once: pipelined, and the last one says that it is the last.
+        paths = [request(f"/{size}") for size in SIZES]
+        paths += [request("/30", method="HEAD"), request("/36864", "Connection: close")]
+        connection.sendall(b"".join(paths))
+        data = receive_all(connection)
+    for size in [*SIZES, None, 36864]:
+        head, _, data = data.partition(b"\r\n\r\n")
+        length = 0 if size is None else size
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert f"\r\nContent-Length: {30 if size is None else size}".encode() in head
+        assert data[:length] == pattern(length)
+        data = data[length:]
+    assert data == b""
+    assert b"\r\nConnection: close" in head
+
+
+def test_s_client_sees_no_ticket(server: Serve) -> None:
+    if server.profile is None:
+        pytest.skip("plain: no TLS to look at")
+    argv = [need("openssl"), "s_client", "-msg", "-quiet", "-ign_eof", "-cipher", "ALL:@SECLEVEL=0"]
+    argv += ["-connect", f"{server.host}:{server.port}"]
+    if expectations(server.profile)["expect_protocol"] == "TLSv1":
+        argv += ["-tls1"]
+    done = subprocess.run(
+        argv, input=request("/30", "Connection: close"), capture_output=True, timeout=20, check=True
+    )
+    assert done.stdout.count(b"Finished") == 2
+    assert b"NewSessionTicket" not in done.stdout
+    assert pattern(30) in done.stdout
+
+
+def test_every_handshake_is_full(server: Serve) -> None:
+    if server.profile is None:
+        pytest.skip("plain: no handshake")
+    context = tls_context()
+    session = None
+    for _ in range(5):
+        with (
+            socket.create_connection((server.host, server.port), 5) as raw,
+            context.wrap_socket(raw, session=session) as connection,
+        ):
+            connection.sendall(request("/30", "Connection: close"))
+            assert receive_all(connection).endswith(pattern(30))
+            assert not connection.session_reused
+            session = connection.session if connection.session.has_ticket else None
+            assert session is None
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_wrk(server: Serve, close: bool) -> None:
+    if server.profile is not None and expectations(server.profile)["weak"] == "yes":
+        pytest.skip("wrk cannot be told to take weak suites")
+    fields = ["-H", "Connection: close"] if close else []
+    argv = [need("wrk"), "-t1", "-c8", "-d1s", *fields, f"{server.url}/36864"]
+    out = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=20).stdout
+    match = re.search(r"(\d+) requests in", out)
+    assert match is not None
+    assert int(match[1]) > 0
+    assert "Socket errors" not in out, out
+    assert "Non-2xx" not in out, out
+
+
+def test_h2load_http1(server: Serve) -> None:
+    if server.profile is not None and expectations(server.profile)["weak"] == "yes":
+        pytest.skip("h2load cannot be told to take weak suites")
+    ciphers = [] if server.profile is None else ["--ciphers=ALL"]
+    argv = [need("h2load"), "--h1", "-n200", "-c4", *ciphers, f"{server.url}/36864"]
+    out = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=20).stdout
+    assert "200 succeeded, 0 failed, 0 errored, 0 timeout" in out, out
+
+
+@pytest.mark.parametrize("profile", [TLS12, TLS13])
+@pytest.mark.parametrize("tickets", [True, False])
+def test_resumption_works_across_workers(profile: str, tickets: bool, tmp_path: Path) -> None:
+    context = tls_context()
+    if not tickets:
+        context.options |= ssl.OP_NO_TICKET
+    with serving(tmp_path, profile, "--resumption", "on", "--cpus", all_cpus()) as server:
+        session = None
+        for turn in range(8):
+            with (
+                socket.create_connection((server.host, server.port), 5) as raw,
+                context.wrap_socket(raw, session=session) as connection,
+            ):
+                connection.sendall(request("/30", "Connection: close"))
+                assert receive_all(connection).endswith(pattern(30))
+                assert connection.session_reused == (turn > 0)
+                session = connection.session
+
+
+def all_cpus() -> str:
+    return ",".join(map(str, sorted(os.sched_getaffinity(0))))
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"\x16\x03\x01\x00\xff garbage\r\n\r\n", 400),
+        (b"GET /30 HTTP/1.1\r\n\r\n", 400),
+        (request("/31"), 404),
+        (request("/30", "Content-Length: 3", method="POST") + b"abc", 405),
+        (request("/30", "X: " + "x" * 9000), 431),
+        (b"GET /30 HTTP/3.0\r\nHost: a\r\n\r\n", 505),
+        (request("/30", "Content-Length: 70000", method="POST") + b"x" * 70000, 413),
+    ],
+)
+def test_bad_requests_are_answered(plain: Serve, data: bytes, status: int) -> None:
+    with socket.create_connection((plain.host, plain.port), 5) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        head = receive_all(connection)
+    assert head.startswith(f"HTTP/1.1 {status} ".encode()), head
+
+
+def test_http_1_0_semantics(plain: Serve) -> None:
+    with socket.create_connection((plain.host, plain.port), 5) as connection:
+        connection.sendall(b"GET /30 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+        connection.sendall(b"GET /30 HTTP/1.0\r\n\r\n")
+        data = receive_all(connection)
+    first, second = data.split(b"HTTP/1.1 200 OK")[1:]
+    assert b"Connection: keep-alive\r\n" in first
+    assert b"Connection: close\r\n" in second
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    with serving(tmp_path_factory.mktemp("plain")) as running:
+        yield running
+
+
+def abort_handshake(server: Serve) -> None:
+    """Half a ClientHello, then a reset."""
+    with socket.create_connection((server.host, server.port), 5) as raw:
+        raw.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@pytest.mark.parametrize("profile", [None, TLS13])
+def test_bad_clients_harm_no_good_one(profile: str | None, tmp_path: Path) -> None:
+    limits = ["--header-timeout", "1", "--handshake-timeout", "1", "--max-connections", "200"]
+    with (
+        serving(tmp_path, profile, *limits, "--write-timeout", "1") as server,
+        contextlib.ExitStack() as stack,
+    ):
+        held = []
+        for i in range(600):  # far beyond --max-connections
+            connection = stack.enter_context(socket.socket())
+            connection.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                connection.connect((server.host, server.port))
+            if i % 3 == 0:
+                held.append(connection)
+        slow = [c for c in held if connected(c)]
+        assert slow
+        for connection in slow:  # each drops a few bytes and then says nothing more
+            with contextlib.suppress(OSError):
+                connection.send(b"GET /30 HT" if profile is None else b"\x16\x03\x01")
+        started = time.monotonic()
+        for turn in range(20):
+            abort_handshake(server)
+            assert get(server, SIZES[turn % len(SIZES)], timeout=8) == pattern(
+                SIZES[turn % len(SIZES)]
+            )
+            time.sleep(0.02)
+        slow[0].setblocking(True)
+        slow[0].settimeout(max(0.1, 8 - (time.monotonic() - started)))
+        with contextlib.suppress(ConnectionResetError):
+            assert slow[0].recv(1) == b""  # the slow ones are sent away
+
+
+def connected(connection: socket.socket) -> bool:
+    with contextlib.suppress(OSError):
+        connection.getpeername()
+        return True
+    return False
+
+
+def test_slow_reader_is_cut(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, None, "--write-timeout", "0.5") as server,
+        socket.socket() as connection,
+    ):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect((server.host, server.port))
+        connection.sendall(request("/1048576") * 8)  # more than the kernel's buffers take
+        assert get(server, 1048576) == pattern(1048576)
+        assert established(server) == 1
+        deadline = time.monotonic() + 8
+        while established(server) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert established(server) == 0
+
+
+def established(server: Serve) -> int:
+    """Count the server's connections, by its descriptors."""
+    names = []
+    for descriptor in Path(f"/proc/{server.process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed in between
+            names.append(str(descriptor.readlink()))
+    return sum(name.startswith("socket:") for name in names) - 1  # the listener
+
+
+@pytest.mark.parametrize("profile", [None, TLS13])
+def test_sigterm_drains_a_transfer_under_way(profile: str | None, tmp_path: Path) -> None:
+    with serving(tmp_path, profile, "--size", "50MB", "--drain-timeout", "10") as server:
+        with (
+            socket.create_connection((server.host, server.port), 5) as idle,
+            socket.create_connection((server.host, server.port), 5) as raw,
+        ):
+            connection = raw if profile is None else tls_context().wrap_socket(raw)
+            quiet = idle if profile is None else tls_context().wrap_socket(idle)
+            quiet.sendall(request("/30"))
+            assert quiet.recv(1000).endswith(pattern(30))
+            connection.sendall(request("/50000000"))
+            first = connection.recv(100)
+            server.process.send_signal(signal.SIGTERM)
+            assert quiet.recv(1000) == b""  # who waits for nothing is let go
+            with pytest.raises(OSError, match=r"refused|reset|timed out"):
+                socket.create_connection((server.host, server.port), 1).close()
+            body = (first + receive_all(connection)).partition(b"\r\n\r\n")[2]
+            assert body == pattern(50000000)
+        assert server.process.wait(timeout=10) == 0
+
+
+def test_drain_ends_at_its_timeout(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, None, "--drain-timeout", "0.3", "--size", "50MB") as server,
+        socket.create_connection((server.host, server.port), 5) as connection,
+    ):
+        connection.sendall(request("/50000000"))
+        assert connection.recv(1) == b"H"
+        assert server.stop() == 0
+        assert "1 connections were not done" in server.log.read_text()
+
+
+def test_descriptors_run_out_and_come_back(tmp_path: Path) -> None:
+    with serving(tmp_path, None, "--max-connections", "1000") as server:
+        subprocess.run(
+            [need("prlimit"), f"--pid={server.process.pid}", "--nofile=24:24"], check=True
+        )
+        with contextlib.ExitStack() as stack:
+            for _ in range(40):
+                connection = stack.enter_context(
+                    socket.create_connection((server.host, server.port), 5)
+                )
+                connection.sendall(b"GET /30 HT")
+            time.sleep(0.3)
+            assert server.process.poll() is None
+        assert get(server, 30) == pattern(30)
+
+
+def test_requests_per_connection_are_limited(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, None, "--max-requests-per-connection", "3") as server,
+        socket.create_connection((server.host, server.port), 5) as connection,
+    ):
+        connection.sendall(request("/30") * 5)
+        data = receive_all(connection)
+    assert data.count(b"200 OK") == 3
+    assert data.count(b"Connection: close") == 1
+
+
+def test_idle_connections_are_closed(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, None, "--keepalive-timeout", "0.2") as server,
+        socket.create_connection((server.host, server.port), 5) as connection,
+    ):
+        connection.sendall(request("/30"))
+        assert receive_all(connection).endswith(pattern(30))
+
+
+def run_serve(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [binary(), *options], capture_output=True, text=True, timeout=20, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--size", "-1"], "--size: size '-1'"),
+        (["--size", "251MB"], "at most 250MB"),
+        ([], "--size"),
+        (["--size", "30", "--cpus", "4096"], "CPU 4096 is not there"),
+        (["--size", "30", "--listen", "localhost:1"], "numeric address"),
+        (["--size", "30", "--resumption", "maybe"], "expected on or off"),
+        (["--size", "30", "--profile", "nosuch.cnf"], "nosuch.cnf"),
+        (["--size", "30", "--header-timeout", "0"], "--header-timeout"),
+        (["--size", "30", "--no-such-option"], "no-such-option"),
+        (["--size", "30", "surplus"], "surplus"),
+        (["--size", "30", "--certificate", "x"], "--profile"),
+    ],
+)
+def test_bad_options_exit_2(options: list[str], says: str) -> None:
+    done = run_serve(*options)
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def test_address_in_use_exits_1(plain: Serve) -> None:
+    done = run_serve("--size", "30", "--listen", f"{plain.host}:{plain.port}")
+    assert done.returncode == 1
+    assert "cannot listen: Address already in use" in done.stderr
+
+
+def test_unusable_certificate_exits_2(tmp_path: Path) -> None:
+    options = ["--profile", str(profile_path(TLS13)), "--certificate", str(tmp_path)]
+    done = run_serve("--size", "30", "--listen", "127.0.0.1:0", *options)
+    assert done.returncode == 2
+    assert "cert.pem" in done.stderr
+
+
+def test_missing_suite_exits_3(tmp_path: Path) -> None:
+    text = profile_path(TLS12).read_text()
+    profile = tmp_path / "none.cnf"
+    profile.write_text(text.replace("CipherString = ", "CipherString = NO-SUCH-SUITE:"))
+    done = run_serve("--size", "30", "--listen", "127.0.0.1:0", "--profile", str(profile))
+    assert done.returncode == 3
+    assert "NO-SUCH-SUITE" in done.stderr
+
+
+def test_weak_profile_off_loopback_is_refused() -> None:
+    # 192.0.2.1 is for documentation: no machine has it, so nothing is exposed either way.
+    weak = str(profile_path("tls12-krsa512-aes128gcm"))
+    done = run_serve("--size", "30", "--profile", weak, "--listen", "192.0.2.1:0")
+    assert done.returncode == 2
+    assert "--allow-weak" in done.stderr
+    done = run_serve("--size", "30", "--profile", weak, "--listen", "192.0.2.1:0", "--allow-weak")
+    assert done.returncode == 1
+    assert "warning" in done.stderr
+    assert "cannot listen" in done.stderr
+
+
+def test_written_certificate_and_bodies_are_used(tmp_path: Path) -> None:
+    certificate = tmp_path / "certificate"
+    bodies = tmp_path / "bodies"
+    certificate.mkdir()
+    bodies.mkdir()
+    profile = str(profile_path(TLS13))
+    done = run_serve("--profile", profile, "--write-certificate", str(certificate))
+    assert done.returncode == 0, done.stderr
+    assert (certificate / "key.pem").stat().st_mode & 0o777 == 0o600
+    done = run_serve("--size", "36KiB", "--size", "30", "--write-bodies", str(bodies))
+    assert done.returncode == 0, done.stderr
+    assert (bodies / "36864").read_bytes() == pattern(36864)
+    context = ssl.create_default_context(cafile=certificate / "cert.pem")
+    with (
+        serving(tmp_path, TLS13, "--certificate", str(certificate)) as server,
+        socket.create_connection((server.host, server.port), 5) as raw,
+        context.wrap_socket(raw, server_hostname="localhost") as connection,
+    ):
+        connection.sendall(request("/30", "Connection: close"))
+        assert receive_all(connection).endswith(pattern(30))
+
+
+def test_many_at_once_on_all_cpus(tmp_path: Path) -> None:
+    wrong: list[int] = []
+
+    def client(server: Serve) -> None:
+        for size in SIZES:
+            if get(server, size, timeout=10) != pattern(size):
+                wrong.append(size)
+
+    with serving(tmp_path, TLS13, "--cpus", all_cpus()) as server:
+        threads = [threading.Thread(target=client, args=(server,)) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
