@@ -214,11 +214,12 @@ static int perf_open_set(struct tc_counters **counters, const struct tc_source_r
     return 0;
 }
 
+/* The leader alone: its siblings run when it runs. With PERF_IOC_FLAG_GROUP software siblings that
+ * were stopped and started again stay at their count (seen on Linux 6.18): a silent zero. */
 static int control(struct perf_counters *perf, unsigned long what, struct tc_error *err)
 {
     for (size_t i = 0; i < perf->groups_count; i++) {
-        if (perf->groups[i].leader >= 0 &&
-            ioctl(perf->groups[i].leader, what, PERF_IOC_FLAG_GROUP) != 0) {
+        if (perf->groups[i].leader >= 0 && ioctl(perf->groups[i].leader, what, 0) != 0) {
             return tc_error_set(err, errno, "perf's counters do not start or stop: %s",
                                 strerror(errno));
         }
