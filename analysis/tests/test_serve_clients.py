@@ -31,7 +31,6 @@ from serve import (
     tls_context,
 )
 
-POLICIES = [None, *PROFILES]
 TLS13 = "tls13-ecdsa-x25519"
 TLS12 = "tls12-ecdhe-rsa2048-aes128gcm"
 
@@ -41,12 +40,36 @@ def expectations(name: str) -> dict[str, str]:
     return dict(re.findall(r"^(\w+) *= *(.*?) *$", text, re.MULTILINE))
 
 
-@pytest.fixture(params=POLICIES, ids=str, scope="module")
+STRONG = [name for name in PROFILES if expectations(name)["weak"] == "no"]
+
+
+def policy(request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    with serving(factory.mktemp("serve"), request.param) as running:
+        yield running
+
+
+@pytest.fixture(params=[None, *PROFILES], ids=str, scope="module")
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Serve]:
-    with serving(tmp_path_factory.mktemp("serve"), request.param) as running:
-        yield running
+    """Plain and with each profile."""
+    yield from policy(request, tmp_path_factory)
+
+
+@pytest.fixture(params=PROFILES, scope="module")
+def tls_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Serve]:
+    """With each profile."""
+    yield from policy(request, tmp_path_factory)
+
+
+@pytest.fixture(params=[None, *STRONG], ids=str, scope="module")
+def strong_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Serve]:
+    """Plain and with each profile that clients take without being told to."""
+    yield from policy(request, tmp_path_factory)
 
 
 def test_curl_gets_every_size(server: Serve, tmp_path: Path) -> None:
@@ -64,8 +87,9 @@ def test_python_gets_every_size_on_one_connection(server: Serve) -> None:
         if isinstance(connection, ssl.SSLSocket):
             wanted = expectations(str(server.profile))
             assert connection.version() == wanted["expect_protocol"]
-            assert connection.cipher() is not None
-            assert connection.cipher()[0] == wanted["expect_cipher"]
+            cipher = connection.cipher()
+            assert cipher is not None
+            assert cipher[0] == wanted["expect_cipher"]
         # All at once: pipelined, and the last one says that it is the last.
         paths = [request(f"/{size}") for size in SIZES]
         paths += [request("/30", method="HEAD"), request("/36864", "Connection: close")]
@@ -82,9 +106,9 @@ def test_python_gets_every_size_on_one_connection(server: Serve) -> None:
     assert b"\r\nConnection: close" in head
 
 
-def test_s_client_sees_no_ticket(server: Serve) -> None:
-    if server.profile is None:
-        pytest.skip("plain: no TLS to look at")
+def test_s_client_sees_no_ticket(tls_server: Serve) -> None:
+    server = tls_server
+    assert server.profile is not None
     argv = [need("openssl"), "s_client", "-msg", "-quiet", "-ign_eof", "-cipher", "ALL:@SECLEVEL=0"]
     argv += ["-connect", f"{server.host}:{server.port}"]
     if expectations(server.profile)["expect_protocol"] == "TLSv1":
@@ -97,9 +121,8 @@ def test_s_client_sees_no_ticket(server: Serve) -> None:
     assert pattern(30) in done.stdout
 
 
-def test_every_handshake_is_full(server: Serve) -> None:
-    if server.profile is None:
-        pytest.skip("plain: no handshake")
+def test_every_handshake_is_full(tls_server: Serve) -> None:
+    server = tls_server
     context = tls_context()
     session = None
     for _ in range(5):
@@ -110,16 +133,31 @@ def test_every_handshake_is_full(server: Serve) -> None:
             connection.sendall(request("/30", "Connection: close"))
             assert receive_all(connection).endswith(pattern(30))
             assert not connection.session_reused
-            session = connection.session if connection.session.has_ticket else None
-            assert session is None
+            session = connection.session
+            assert session is None or not session.has_ticket
+
+
+def test_nothing_leaks_from_one_connection_to_the_next(tls_server: Serve) -> None:
+    """TLS objects are used again: what one client asks for must not be answered to another."""
+    rich, bare = tls_context(), tls_context()
+    rich.set_alpn_protocols(["http/1.1", "h2"])
+    for turn in range(10):
+        context, name = (rich, "localhost") if turn % 2 == 0 else (bare, None)
+        with (
+            socket.create_connection((tls_server.host, tls_server.port), 5) as raw,
+            context.wrap_socket(raw, server_hostname=name) as connection,
+        ):
+            assert connection.selected_alpn_protocol() is None
+            if turn % 3 == 0:
+                continue  # leaves without a word
+            connection.sendall(request("/36864", "Connection: close"))
+            assert receive_all(connection).endswith(pattern(36864))
 
 
 @pytest.mark.parametrize("close", [False, True])
-def test_wrk(server: Serve, close: bool) -> None:
-    if server.profile is not None and expectations(server.profile)["weak"] == "yes":
-        pytest.skip("wrk cannot be told to take weak suites")
+def test_wrk(strong_server: Serve, close: bool) -> None:
     fields = ["-H", "Connection: close"] if close else []
-    argv = [need("wrk"), "-t1", "-c8", "-d1s", *fields, f"{server.url}/36864"]
+    argv = [need("wrk"), "-t1", "-c8", "-d1s", *fields, f"{strong_server.url}/36864"]
     out = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=20).stdout
     match = re.search(r"(\d+) requests in", out)
     assert match is not None
@@ -128,9 +166,8 @@ def test_wrk(server: Serve, close: bool) -> None:
     assert "Non-2xx" not in out, out
 
 
-def test_h2load_http1(server: Serve) -> None:
-    if server.profile is not None and expectations(server.profile)["weak"] == "yes":
-        pytest.skip("h2load cannot be told to take weak suites")
+def test_h2load_http1(strong_server: Serve) -> None:
+    server = strong_server
     ciphers = [] if server.profile is None else ["--ciphers=ALL"]
     argv = [need("h2load"), "--h1", "-n200", "-c4", *ciphers, f"{server.url}/36864"]
     out = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=20).stdout

@@ -139,9 +139,15 @@ const struct tc_transport tc_transport_tls = {
 };
 
 /* SSL_clear() keeps what a server has counted of the tickets sent, so an object that sends tickets
- * is not used twice. */
+ * is not used twice. OpenSSL 1.1.1 keeps a TLS 1.3 client's extensions too, and answers those to
+ * the next client. */
 static bool is_reusable(const struct tc_stream *stream, SSL_CTX *ctx, bool server)
 {
+#if OPENSSL_VERSION_NUMBER < 0x30000000L
+    if (stream->ssl != NULL && SSL_version(stream->ssl) >= TLS1_3_VERSION) {
+        return false;
+    }
+#endif
     return stream->ssl != NULL && !stream->failed && SSL_get_SSL_CTX(stream->ssl) == ctx &&
            SSL_is_server(stream->ssl) == (server ? 1 : 0) &&
            (!server || (SSL_CTX_get_options(ctx) & SSL_OP_NO_TICKET) != 0);

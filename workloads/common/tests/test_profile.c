@@ -257,7 +257,8 @@ static void every_profile_connects_again_and_again(void **state)
                 assert_int_equal(close(fds[1]), 0);
                 continue;
             }
-            assert_true(turn == 0 || pair.server.ssl == before);
+            assert_true(turn == 0 || pair.server.ssl == before ||
+                        OPENSSL_VERSION_NUMBER < 0x30000000L);
             before = pair.server.ssl;
             shake_hands(&pair);
             assert_false(SSL_session_reused(pair.client.ssl));
