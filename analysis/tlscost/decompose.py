@@ -22,7 +22,16 @@ from statsmodels.tools.numdiff import approx_fprime
 from tlscost import frame, metrics
 from tlscost.errors import TlscostError
 
-__all__ = ["POINTS", "Decomposition", "Weights", "fit", "fit_paths", "read_csv", "to_json"]
+__all__ = [
+    "POINTS",
+    "Decomposition",
+    "Weights",
+    "fit",
+    "fit_paths",
+    "fit_runs",
+    "read_csv",
+    "to_json",
+]
 
 Weights = Literal["relative", "equal", "column"]
 Floats = npt.NDArray[np.float64]
@@ -72,6 +81,15 @@ class Decomposition:
     lack_of_fit: dict[str, Any]
     weights: Weights
     reason: str | None = field(default=None)
+
+    def times(self, sizes_kib: Floats) -> pd.DataFrame:
+        """Return the fitted lines, long form: columns tls (on, off), size_kib, time_ms."""
+        t_s0, t_s1, t_n0, t_n1 = self.parameters.loc[_PARAMETERS, "value"]
+        lines = {"on": t_s0 + t_s1 * sizes_kib, "off": t_n0 + t_n1 * sizes_kib}
+        return pd.concat(
+            pd.DataFrame({"tls": tls, "size_kib": sizes_kib, "time_ms": time})
+            for tls, time in lines.items()
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the command line's JSON document: fractions, ms and ms/KiB."""
@@ -160,8 +178,11 @@ def fit_paths(
     given = [Path(path) for path in paths]
     if len(given) == 1 and given[0].suffix.lower() == ".csv":
         return [fit(read_csv(given[0]), weights, at)]
-    runs = metrics.run_values(frame.load(given))
-    return _fit_runs(runs[runs["metric"] == "transaction_time"], weights, at)
+    fits = fit_runs(metrics.run_values(frame.load(given)), weights, at)
+    if all(one.shares.empty for one in fits):
+        detail = "\n".join(str(one.reason) for one in fits) or "no cell with TLS on"
+        raise TlscostError(f"nothing to decompose: {detail}")
+    return fits
 
 
 def read_csv(path: Path | str) -> pd.DataFrame:
@@ -185,8 +206,22 @@ def to_json(fits: Sequence[Decomposition]) -> dict[str, Any] | list[dict[str, An
     return documents[0] if len(documents) == 1 else documents
 
 
-def _fit_runs(runs: pd.DataFrame, weights: Weights, at: Sequence[float]) -> list[Decomposition]:
-    """Pair every TLS profile's runs with those without TLS that are otherwise alike."""
+def fit_runs(
+    runs: pd.DataFrame, weights: Weights = "relative", at: Sequence[float] = (36.0,)
+) -> list[Decomposition]:
+    """Pair every TLS profile's runs with those without TLS that are otherwise alike, and fit.
+
+    Parameters
+    ----------
+    runs : pandas.DataFrame
+        Values of runs, as `tlscost.metrics.run_values` gives them; T is their transaction_time.
+
+    Returns
+    -------
+    list of Decomposition
+        One per (machine, server, TLS profile, CPUs, load); what cannot be fitted is null.
+    """
+    runs = runs[runs["metric"] == "transaction_time"]
     plain = runs[runs["tls"] == "off"]
     secure = runs[runs["tls"] != "off"]
     fits = []
@@ -204,9 +239,6 @@ def _fit_runs(runs: pd.DataFrame, weights: Weights, at: Sequence[float]) -> list
         except TlscostError as error:
             why = both.loc[both["time_ms"].isna(), "reason"].dropna().unique()
             fits.append(_nothing(points, weights, group, "; ".join([str(error), *why])))
-    if all(one.shares.empty for one in fits):
-        detail = "\n".join(str(one.reason) for one in fits) or "no cell with TLS on"
-        raise TlscostError(f"nothing to decompose: {detail}")
     return fits
 
 
