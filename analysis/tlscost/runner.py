@@ -21,7 +21,7 @@ from tlscost.servers import Server, Site, prepare
 
 __all__ = ["Outcome", "Placement", "measure", "place"]
 
-VETH_SERVER, VETH_LOAD = "10.77.0.1", "10.77.0.2"
+VETH_SERVER, VETH_LOAD = "198.18.0.1", "198.18.0.2"  # as workloads/common/profile.h has them
 LOOPBACK = "127.0.0.1"
 VETH_PORT = 8443  # the namespace is the cell's own, so any port is free
 STDERR_LINES_KEPT = 200

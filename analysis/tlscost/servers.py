@@ -75,8 +75,6 @@ def _serve(cell: Cell, site: Site, url: str) -> Server:
     if cell.tls != OFF:
         argv += ["--profile", str(profiles_dir() / f"{cell.tls}.cnf")]
         argv += ["--certificate", str(_certificate(cell, site))]
-        if profile(cell.tls).weak:  # asked for by name; the address is the cell's own
-            argv.append("--allow-weak")
     version, openssl = _output([str(program("tlscost-serve")), "--version"]).splitlines()
     return Server(argv, url, {"server": version, "server_openssl": openssl})
 
