@@ -2,13 +2,6 @@
 
 #include <string.h>
 
-static char *put(char *at, const char *text)
-{
-    size_t length = strlen(text);
-    memcpy(at, text, length);
-    return at + length;
-}
-
 static char *put_number(char *at, uint64_t number)
 {
     char digits[20];
@@ -60,17 +53,17 @@ size_t tc_response_head(char head[static TC_RESPONSE_HEAD_MOST], int status,
                         const struct tc_request *request, uint64_t content_bytes,
                         struct tc_response_date *date)
 {
-    char *at = put(head, status_line(status));
-    at = put(at, "Date: ");
-    at = put(at, date_text(date));
-    at = put(at, "\r\nContent-Type: text/plain\r\nContent-Length: ");
+    char *at = stpcpy(head, status_line(status));
+    at = stpcpy(at, "Date: ");
+    at = stpcpy(at, date_text(date));
+    at = stpcpy(at, "\r\nContent-Type: text/plain\r\nContent-Length: ");
     at = put_number(at, content_bytes);
     if (!request->keep_alive) {
-        at = put(at, "\r\nConnection: close\r\n\r\n");
+        at = stpcpy(at, "\r\nConnection: close\r\n\r\n");
     } else if (request->is_http_1_0) {
-        at = put(at, "\r\nConnection: keep-alive\r\n\r\n");
+        at = stpcpy(at, "\r\nConnection: keep-alive\r\n\r\n");
     } else {
-        at = put(at, "\r\n\r\n");
+        at = stpcpy(at, "\r\n\r\n");
     }
     return (size_t)(at - head);
 }

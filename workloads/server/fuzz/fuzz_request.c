@@ -10,9 +10,9 @@
 enum { ANSWERS_MOST = 32, HEADER_MOST = 256 };
 
 struct answer {
-    int status;
     uint64_t size;
     size_t end; /* of the request in the stream */
+    int status;
     bool is_head;
     bool keep_alive;
     bool is_http_1_0;
