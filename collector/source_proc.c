@@ -139,8 +139,7 @@ static int open_files(struct proc_counters *proc, pid_t pid, struct tc_error *er
 static void slot_missing(struct tc_slot *slot, enum tc_status status, const char *reason)
 {
     slot->status = status;
-    (void)snprintf(slot->reason, sizeof(slot->reason), "%.*s", (int)sizeof(slot->reason) - 1,
-                   reason);
+    (void)snprintf(slot->reason, sizeof(slot->reason), "%s", reason);
 }
 
 static void name_slots(struct proc_counters *proc)
