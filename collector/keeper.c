@@ -237,8 +237,10 @@ static void begin_stop(struct keeping *keeping, int grace_ms)
     keeping->kill_at_ms = now_ms() + grace_ms;
     if (keeping->command_alive) {
         (void)kill(keeping->command, SIGTERM);
+        (void)kill(keeping->command, SIGCONT); /* a stopped process takes no SIGTERM */
     } else {
         signal_children(SIGTERM);
+        signal_children(SIGCONT);
     }
 }
 

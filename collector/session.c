@@ -258,6 +258,37 @@ static int measure_idle(struct session *session, size_t pass, struct tc_error *e
     return rc;
 }
 
+/* ", error_connect: 12": the errors by kind between two sums, into text. */
+static void list_errors(const uint64_t *begin, const uint64_t *end, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = TC_COUNT_ERROR_FIRST; i < TC_COUNT_KINDS; i++) {
+        if (end[i] > begin[i] && used < size) {
+            used += (size_t)snprintf(text + used, size - used, ", %s: %lu",
+                                     tc_count_name((enum tc_count)i),
+                                     (unsigned long)(end[i] - begin[i]));
+        }
+    }
+}
+
+static int load_is_late(const struct session *session, struct tc_error *err)
+{
+    const uint64_t none[TC_COUNT_KINDS] = {0};
+    uint64_t sums[TC_COUNT_KINDS] = {0};
+    char errors[256];
+    if (session->page.header != NULL) {
+        tc_page_sum(&session->page, sums);
+    }
+    list_errors(none, sums, errors, sizeof(errors));
+    return tc_error_set(err, ETIMEDOUT,
+                        "the load is not under way within %.1f s (--ready-timeout-s); %s%s",
+                        (double)session->options->rules.ready_timeout_ns / 1e9,
+                        session->page.header == NULL ? "it made no page: does it take {page}?"
+                                                     : "no transaction completed",
+                        errors);
+}
+
 static int wait_for_page(struct session *session, struct tc_error *err)
 {
     uint64_t deadline_ns = tc_window_now_ns() + session->options->rules.ready_timeout_ns;
@@ -275,10 +306,7 @@ static int wait_for_page(struct session *session, struct tc_error *err)
             return 0;
         }
         if (tc_window_now_ns() >= deadline_ns) {
-            return tc_error_set(err, ETIMEDOUT,
-                                "the load runs but does not say so in its page within %.1f s; "
-                                "does it get {page}? (--ready-timeout-s)",
-                                (double)session->options->rules.ready_timeout_ns / 1e9);
+            return load_is_late(session, err);
         }
         pause_ns(POLL_NS);
     }
@@ -359,17 +387,10 @@ static int check_window(struct session *session, const struct tc_window *window,
     uint64_t done =
         window->end.counts[TC_COUNT_COMPLETED] - window->begin.counts[TC_COUNT_COMPLETED];
     if (done == 0) {
-        char kinds[256] = "";
-        size_t used = 0;
-        for (int i = TC_COUNT_ERROR_FIRST; i < TC_COUNT_KINDS; i++) {
-            uint64_t count = window->end.counts[i] - window->begin.counts[i];
-            if (count > 0 && used < sizeof(kinds)) {
-                used += (size_t)snprintf(kinds + used, sizeof(kinds) - used, ", %s: %lu",
-                                         tc_count_name((enum tc_count)i), (unsigned long)count);
-            }
-        }
+        char errors[256];
+        list_errors(window->begin.counts, window->end.counts, errors, sizeof(errors));
         return tc_error_set(err, ENODATA, "no transaction completed in %.1f s%s",
-                            (double)(window->end.t_ns - window->begin.t_ns) / 1e9, kinds);
+                            (double)(window->end.t_ns - window->begin.t_ns) / 1e9, errors);
     }
     return done >= completions
                ? 0
