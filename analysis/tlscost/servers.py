@@ -30,7 +30,7 @@ class Site:
     directory : Path
         The cell's own, emptied away after it.
     address, port : str, int
-        What the server listens on.
+        What the server listens on: loopback, or in a network namespace of the cell's own.
     cpus : tuple of int
         The server's CPUs, one worker each.
     """
@@ -75,6 +75,10 @@ def _serve(cell: Cell, site: Site, url: str) -> Server:
     if cell.tls != OFF:
         argv += ["--profile", str(profiles_dir() / f"{cell.tls}.cnf")]
         argv += ["--certificate", str(_certificate(cell, site))]
+        if profile(cell.tls).weak:
+            # Asked for by name, on an address that only the cell reaches: a server that may not
+            # look at /proc/1/ns/net cannot see that for itself.
+            argv.append("--allow-weak")
     version, openssl = _output([str(program("tlscost-serve")), "--version"]).splitlines()
     return Server(argv, url, {"server": version, "server_openssl": openssl})
 
@@ -99,7 +103,7 @@ def _nginx(cell: Cell, site: Site, url: str) -> Server:
         {
             "server": version.splitlines()[0].removeprefix("nginx version: "),
             "server_openssl": openssl.group(1) if openssl else "unknown",
-            "server_configure": version.splitlines()[-1],
+            "server_build": version,
         },
     )
 
