@@ -7,6 +7,9 @@
 
 #include "workloads/load/worker.h"
 
+/* For the server to close first. Some wait for us instead (openssl s_server does). */
+#define CLOSE_WAIT_NS UINT64_C(20000000)
+
 static void record(struct tc_worker *worker, enum tc_latency kind, uint64_t from_ns, uint64_t to_ns)
 {
     tc_page_record(&worker->load->page, worker->index, kind, (int64_t)(to_ns - from_ns));
@@ -27,7 +30,11 @@ void tc_conn_close(struct tc_conn *conn, bool goodbye)
 
 static void settle(struct tc_worker *worker, struct tc_conn *conn)
 {
-    TAILQ_REMOVE(&worker->under_way, conn, link);
+    if (conn->state == TC_CONN_CLOSING) {
+        TAILQ_REMOVE(&worker->closing, conn, link);
+    } else {
+        TAILQ_REMOVE(&worker->under_way, conn, link);
+    }
     conn->state = TC_CONN_IDLE;
 }
 
@@ -79,6 +86,7 @@ static int open_stream(struct tc_worker *worker, struct tc_conn *conn, int fd)
         return TC_COUNT_ERROR_RESOURCE;
     }
     conn->stream.edge_triggered = true;
+    conn->stream.drained = true; /* until an event says otherwise */
     conn->resumes = false;
     if (conn->stream.ssl != NULL &&
         tc_tls_client_begin(&worker->tls, conn->stream.ssl, &conn->resumes) != 0) {
@@ -137,7 +145,10 @@ static void complete(struct tc_worker *worker, struct tc_conn *conn, uint64_t no
     }
     /* The server has said that it closes. Letting it do so first leaves no port of ours in
      * TIME_WAIT, of which there are fewer than transactions in a minute. */
+    TAILQ_REMOVE(&worker->under_way, conn, link);
+    TAILQ_INSERT_TAIL(&worker->closing, conn, link);
     conn->state = TC_CONN_CLOSING;
+    conn->due_ns = now_ns + CLOSE_WAIT_NS;
 }
 
 static void finish_closing(struct tc_worker *worker, struct tc_conn *conn)
@@ -319,7 +330,7 @@ void tc_conn_event(struct tc_worker *worker, struct tc_conn *conn, uint32_t even
     if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
         conn->hangup = true;
     }
-    if (conn->stream.transport != NULL) {
+    if ((events & ~(uint32_t)EPOLLOUT) != 0) {
         tc_stream_ready(&conn->stream, conn->hangup);
     }
     switch (conn->state) {

@@ -49,6 +49,7 @@ int tc_worker_open(struct tc_worker *worker, struct tc_load *load, uint32_t inde
                                            : share(options->transactions, options->threads, index),
     };
     TAILQ_INIT(&worker->under_way);
+    TAILQ_INIT(&worker->closing);
     TAILQ_INIT(&worker->backing_off);
     if (worker->epoll_fd < 0) {
         return tc_error_set(err, errno, "epoll: %s", strerror(errno));
@@ -144,13 +145,20 @@ static void begin_due(struct tc_worker *worker)
     }
 }
 
-static void expire_due(struct tc_worker *worker, uint64_t now_ns)
+static void expire_list(struct tc_worker *worker, const struct tc_conn_list *list, uint64_t now_ns)
 {
     struct tc_conn *conn = NULL;
-    while ((conn = TAILQ_FIRST(&worker->under_way)) != NULL && conn->due_ns <= now_ns) {
+    while ((conn = TAILQ_FIRST(list)) != NULL && conn->due_ns <= now_ns) {
         tc_conn_expire(worker, conn);
         release(worker, conn, now_ns);
     }
+}
+
+static void expire_due(struct tc_worker *worker, uint64_t now_ns)
+{
+    struct tc_conn *conn = NULL;
+    expire_list(worker, &worker->under_way, now_ns);
+    expire_list(worker, &worker->closing, now_ns);
     while ((conn = TAILQ_FIRST(&worker->backing_off)) != NULL && conn->due_ns <= now_ns) {
         TAILQ_REMOVE(&worker->backing_off, conn, link);
         release(worker, conn, now_ns);
@@ -179,13 +187,12 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 static uint64_t idle_until_ns(const struct tc_worker *worker)
 {
     uint64_t until_ns = worker->draining ? worker->drain_ns : stop_ns(worker);
-    const struct tc_conn *first = TAILQ_FIRST(&worker->under_way);
-    if (first != NULL) {
-        until_ns = earlier(until_ns, first->due_ns);
-    }
-    first = TAILQ_FIRST(&worker->backing_off);
-    if (first != NULL) {
-        until_ns = earlier(until_ns, first->due_ns);
+    const struct tc_conn *first[] = {TAILQ_FIRST(&worker->under_way), TAILQ_FIRST(&worker->closing),
+                                     TAILQ_FIRST(&worker->backing_off)};
+    for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
+        if (first[i] != NULL) {
+            until_ns = earlier(until_ns, first[i]->due_ns);
+        }
     }
     if (is_open_loop(worker) && !worker->draining && worker->idle_count > 0 && worker->left > 0) {
         until_ns = earlier(until_ns, worker->next_ns);
@@ -266,6 +273,7 @@ int tc_worker_run(struct tc_worker *worker, struct tc_error *err)
             note_running(worker);
         }
     }
+    atomic_store_explicit(&worker->load->page.header->state, 2, memory_order_relaxed);
     worker->end_ns = tc_now_ns();
     return 0;
 }

@@ -48,7 +48,7 @@ struct tc_conn {
     uint64_t due_ns;  /* when to give up, or to end the back-off */
     size_t sent;
     struct tc_response response;
-    TAILQ_ENTRY(tc_conn) link; /* in under_way or backing_off, which are sorted by due_ns */
+    TAILQ_ENTRY(tc_conn) link; /* in one of the worker's lists, which are sorted by due_ns */
 };
 
 TAILQ_HEAD(tc_conn_list, tc_conn);
@@ -64,8 +64,9 @@ struct tc_worker {
     uint32_t conn_count;
     struct tc_conn **idle; /* a stack: the connection used last is the warmest */
     uint32_t idle_count;
-    uint32_t active;                 /* transactions under way */
-    struct tc_conn_list under_way;   /* and closing */
+    uint32_t active; /* transactions under way */
+    struct tc_conn_list under_way;
+    struct tc_conn_list closing;
     struct tc_conn_list backing_off; /* after an error */
     struct tc_pacing pacing;
     uint64_t next_ns;   /* open loop: the next arrival; it waits here while no connection is idle */
