@@ -39,6 +39,7 @@ int tc_cpus_online(struct tc_cpus *cpus, struct tc_error *err)
 {
     const char *path = "/sys/devices/system/cpu/online";
     char text[4096];
+    cpus->count = 0;
     FILE *file = fopen(path, "re");
     if (file == NULL || fgets(text, sizeof(text), file) == NULL) {
         int code = file == NULL ? errno : EIO;
@@ -55,14 +56,14 @@ int tc_cpus_online(struct tc_cpus *cpus, struct tc_error *err)
     }
     from_bitmask(mask, cpus);
     numa_bitmask_free(mask);
-    return 0;
+    return cpus->count > 0 ? 0 : tc_error_set(err, EINVAL, "%s: '%s' names no CPU", path, text);
 }
 
 int tc_cpus_parse(const char *option, const char *text, struct tc_cpus *cpus, struct tc_error *err)
 {
     struct tc_cpus online;
     int rc = tc_cpus_online(&online, err);
-    if (rc != 0) {
+    if (rc != 0 || online.count == 0) {
         return rc;
     }
     int last = online.ids[online.count - 1];

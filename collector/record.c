@@ -146,7 +146,7 @@ int tc_record_finish(struct tc_record *record, struct tc_error *err)
         return tc_error_set(err, EIO, "SHA-256 of the record fails");
     }
     for (unsigned i = 0; i < length; i++) {
-        (void)snprintf(hex + 2 * i, 3, "%02x", hash[i]);
+        (void)snprintf(hex + (size_t)2 * i, 3, "%02x", hash[i]);
     }
     char *text = dump(json_pack("{s:s, s:I, s:I, s:o, s:s}", "type", "footer", "lines",
                                 (json_int_t)record->lines, "windows", (json_int_t)record->windows,

@@ -581,7 +581,7 @@ enum tc_outcome tc_session_sample(const struct tc_session_options *options, stru
     for (size_t pass = 0; rc == 0 && pass < session.passes_count; pass++) {
         rc = sample_pass(&session, pass, err);
     }
-    if (rc != 0 || (rc = tc_record_finish(&session.record, err)) != 0) {
+    if (rc != 0 || tc_record_finish(&session.record, err) != 0) {
         outcome = fail(&session, TC_FAILED, err);
     }
 done:

@@ -348,10 +348,10 @@ static void proc_probe(int cpu, struct tc_source_report *report)
 {
     const struct tc_cpus cpus = {.count = 1, .ids = {cpu}};
     const struct tc_source_request request = {.cpus = &cpus};
-    struct tc_counters *counters;
+    struct tc_counters *counters = NULL;
     struct tc_error err;
     *report = (struct tc_source_report){.available = true, .scope = TC_SCOPE_CPU};
-    if (proc_open(&counters, &request, &err) != 0) {
+    if (proc_open(&counters, &request, &err) != 0 || counters == NULL) {
         report->available = false;
         (void)snprintf(report->reason, sizeof(report->reason), "%.*s", TC_REASON_MAX - 1,
                        err.message);
@@ -439,8 +439,8 @@ static bool is_below(const struct process *list, size_t count, pid_t pid, pid_t 
 
 int tc_proc_tree_rss(pid_t root, uint64_t *bytes, struct tc_error *err)
 {
-    struct process *list;
-    size_t count;
+    struct process *list = NULL;
+    size_t count = 0;
     int rc = list_processes(&list, &count, err);
     if (rc != 0) {
         return rc;
