@@ -160,7 +160,32 @@ def test_warnings(measured, table):
     found = " ".join(summary.warnings(records, table)["warning"])
     assert "server and load share CPUs (2 CPUs on a machine of 2)" in found
     assert "20 completions per connection" in found
+    assert "two runs: wide intervals" in found
     assert "failed" not in found
+
+
+def test_what_went_wrong_in_a_run_is_a_warning(tmp_path):
+    cpu = window()["cpus"][0] | {"steal_ns": SECOND // 2}
+    write(tmp_path / "a.jsonl", [window(cpus=[cpu], notes=["throughput was not steady"])])
+    tidy = frame.load([tmp_path])
+    records = [record.read(tmp_path / "a.jsonl")]
+    found = " ".join(summary.warnings(records, metrics.metrics_of(tidy))["warning"])
+    assert "transactions failed (timeout)" in found
+    assert "throughput was not steady" in found
+    assert "took more than 1 % of a CPU" in found
+    assert "one run: no interval" in found
+
+
+def test_machine_shows_every_value_and_ranges_of_numbers(tmp_path):
+    for hz in (2599, 2601, 2600):
+        path = tmp_path / f"{hz}.jsonl"
+        write(path, edit=lambda head, hz=hz: head["provenance"].update(tsc_hz=hz))
+    records = [record.read(path) for path in frame.record_paths([tmp_path])]
+    found = summary.machine(records).set_index("property")["value"]
+    assert found["tsc hz"] == "2599 to 2601"
+    assert found["cpu model"] == "Test CPU"
+    assert found["governor"] == "unknown"
+    assert found["mitigations"] == "spectre_v2: Mitigation: Retpolines"
 
 
 def test_report_stands_alone(measured, tmp_path):
@@ -179,7 +204,7 @@ def test_report_stands_alone(measured, tmp_path):
 def test_report_of_a_single_cell(tmp_path):
     path = write(tmp_path / "a.jsonl", size_bytes=30)
     html = report.render([path], tmp_path).read_text()
-    assert "measured once: no interval" in html
+    assert "one run: no interval" in html
 
 
 def test_a_failing_cell_is_named(tmp_path):

@@ -81,7 +81,7 @@ def scaling(metrics: pd.DataFrame, ax: Axes | None = None) -> Axes:
     cpus = sorted(data["cpus"].unique())
     ax.plot(cpus, [count / cpus[0] for count in cpus], "--", color="grey", zorder=1, label="ideal")
     ax.set(xlabel="CPUs of the server", ylabel=f"throughput, {cpus[0]} CPU = 1", xticks=cpus)
-    ax.set_ylim(bottom=0)
+    ax.set_ylim(0, 1.1 * max(data["value"].max(), cpus[-1] / cpus[0]))
     return _legend_below(ax)
 
 
@@ -217,6 +217,8 @@ def _lines(data: pd.DataFrame, x: str, ax: Axes | None) -> Axes:
         low = rows["low"].clip(lower=rows["value"] / 100)
         error = [rows["value"] - low, rows["high"] - rows["value"]]
         ax.errorbar(rows[x], rows["value"], error, fmt="none", ecolor=palette[tls], alpha=0.5)
+    # Intervals of two runs can be huge: the values set the scale, and such bars leave the frame.
+    ax.set_ylim(data["value"].min() / 1.5, data["value"].max() * 1.5)
     return _legend_below(ax)
 
 

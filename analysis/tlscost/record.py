@@ -126,6 +126,7 @@ class _Measured(_Line):
     cpus: list[CpuTimes]
     counts: list[Count] = []
     system: dict[str, float | None] = {}
+    notes: list[str] = []
 
 
 class Idle(_Measured):

@@ -121,7 +121,7 @@ def machine(records: Sequence[Record]) -> pd.DataFrame:
     for item in records:
         for name, value in _properties(item):
             found.setdefault(name, {})[value] = None
-    rows = [(name, "; ".join(values)) for name, values in found.items()]
+    rows = [(name, _all(list(values))) for name, values in found.items()]
     return pd.DataFrame(rows, columns=["property", "value"])
 
 
@@ -143,9 +143,10 @@ def warnings(records: Sequence[Record], metrics: pd.DataFrame) -> pd.DataFrame:
         for warning in dict.fromkeys(_warnings(item)):
             found[warning] = found.get(warning, 0) + 1
     rows = [(text, remedy, f"{count} records") for (text, remedy), count in found.items()]
-    single = int((metrics.groupby("cell")["n"].max() == 1).sum())
-    if single:
-        rows.append(("measured once: no interval", "raise repetitions", f"{single} cells"))
+    runs = metrics.groupby("cell")["n"].max()
+    for few, text in {1: "one run: no interval", 2: "two runs: wide intervals"}.items():
+        if (runs == few).any():
+            rows.append((text, "raise repetitions", f"{(runs == few).sum()} cells"))
     return pd.DataFrame(rows, columns=["warning", "remedy", "where"])
 
 
@@ -188,6 +189,8 @@ def _window_warnings(window: Window) -> Iterator[tuple[str, str]]:
         yield f"transactions failed ({kinds})", "see metrics errors_*"
     if window.clamped:
         yield "latencies beyond the histogram's range", "see `clamped` in the record"
+    for note in window.notes:
+        yield note, "see `notes` in the record; longer warm-up or windows help"
     elapsed = window.end_ns - window.start_ns
     if any((cpu.steal_ns or 0) > 0.01 * elapsed for cpu in window.cpus):
         yield "the host took more than 1 % of a CPU's time away", "measure on a quieter host"
@@ -201,13 +204,21 @@ def _properties(item: Record) -> Iterator[tuple[str, str]]:
     for name, value in header.provenance.items():
         if name == "caches" and isinstance(value, list):
             yield "caches", ", ".join(_cache(one) for one in value if isinstance(one, dict))
-        elif name == "mitigations" and isinstance(value, dict):
-            yield name, ", ".join(f"{key}: {text}" for key, text in value.items())
+        elif isinstance(value, dict):
+            texts = [f"{key}: {text}" for key, text in value.items()]
+            yield name.replace("_", " "), ", ".join(texts)
         elif name == "memory_bytes" and isinstance(value, int):
             yield "memory", f"{value / (1 << 30):.1f} GiB"
         else:
             yield name.replace("_", " "), "unknown" if value is None else str(value)
     yield "network", " ".join(str(header.network.get(name)) for name in ("kind", "mtu"))
+
+
+def _all(values: list[str]) -> str:
+    """Every value; of many numbers, which differ as measurements do, the range."""
+    if len(values) > 2 and all(value.isdecimal() for value in values):
+        return f"{min(values, key=int)} to {max(values, key=int)}"
+    return "; ".join(values)
 
 
 def _cache(cache: dict[str, object]) -> str:
