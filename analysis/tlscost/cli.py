@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from tlscost.bench.cli import app as bench
 from tlscost.errors import DONE, INTERRUPTED, TlscostError
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(bench, name="bench")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Paths = Annotated[

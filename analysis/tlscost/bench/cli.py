@@ -1,0 +1,85 @@
+"""The `bench` sub-commands: our cost, the peers' and the ratio, as a table or one JSON document."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Benchmarks: each against its peers, in one run.")
+
+Rounds = Annotated[int, typer.Option(min=2, help="how often each tool runs, interleaved")]
+Json = Annotated[bool, typer.Option("--json", help="one JSON document on standard output")]
+
+
+def _show(title: str, ratios: pd.DataFrame, as_json: bool) -> None:
+    if as_json:
+        print(ratios.to_json(orient="records", double_precision=4))
+        return
+    table = Table(title=title)
+    for column in ratios.columns:
+        table.add_column(column, justify="left" if ratios[column].dtype == object else "right")
+    for row in ratios.itertuples(index=False):
+        table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
+    Console(width=160).print(table)
+
+
+@app.command()
+def load(
+    rounds: Rounds = 5,
+    seconds: Annotated[int, typer.Option(min=1, help="of each run")] = 3,
+    as_json: Json = False,
+) -> None:
+    """tlscost-load against wrk, h2load and openssl s_time: client CPU per transaction."""
+    from tlscost.bench import load as bench
+    from tlscost.bench.ratio import against_best
+
+    ratios = against_best(
+        bench.run(rounds, seconds),
+        by=["profile", "size_bytes", "crypto_us"],
+        who="client",
+        ours="tlscost-load",
+        value="beyond_us",
+    )
+    _show("client CPU per transaction beyond cryptography [us]", ratios, as_json)
+
+
+@app.command()
+def serve(rounds: Rounds = 5, as_json: Json = False) -> None:
+    """tlscost-serve against nginx: server CPU per transaction."""
+    from tlscost.bench import serve as bench
+    from tlscost.bench.ratio import against_best
+    from tlscost.progress import Progress
+
+    ratios = against_best(
+        bench.run(rounds, Progress()),
+        by=["profile", "size_bytes", "crypto_us"],
+        who="server",
+        ours="serve",
+        value="beyond_us",
+    )
+    _show("server CPU per transaction beyond cryptography [us]", ratios, as_json)
+
+
+@app.command()
+def collect(
+    rounds: Rounds = 5,
+    seconds: Annotated[int, typer.Option(min=1, help="of each run")] = 10,
+    as_json: Json = False,
+) -> None:
+    """tlscost-collect against `perf stat -a -I 100`: their own CPU time."""
+    from tlscost.bench import collect as bench
+    from tlscost.bench.ratio import against_best
+
+    rows = bench.run(rounds, seconds).assign(interval_ms=bench.SAMPLE_MS)
+    ratios = against_best(
+        rows, by=["interval_ms"], who="tool", ours="tlscost-collect", value="cpu_us_per_sample"
+    )
+    _show("the sampler's own CPU per sample [us]", ratios, as_json)

@@ -1,0 +1,86 @@
+"""`bench collect`: the collector's own CPU at 100 ms sampling against `perf stat -a -I 100`."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+from rich.progress import track
+
+from tlscost.bench.place import peer
+from tlscost.errors import TlscostError
+from tlscost.paths import program
+
+__all__ = ["run"]
+
+SAMPLE_MS = 100
+
+
+def _cpu_s(command: list[str]) -> float:
+    """CPU time [s] of a command and its children, start-up included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        raise TlscostError(f"{' '.join(command)} failed: {done.stderr[-400:]}", exit_code=1)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _events() -> list[str]:
+    """Events that both count here: the collector's own default set, by perf's names."""
+    probe = subprocess.run(
+        [str(program("tlscost-collect")), "--probe"], capture_output=True, text=True, check=True
+    )
+    sources = {source["name"]: source for source in json.loads(probe.stdout)["sources"]}
+    return [event["event"] for event in sources["perf"]["events"] if event["available"]]
+
+
+def run(rounds: int = 5, seconds: int = 10) -> pd.DataFrame:
+    """Measure both, interleaved, on all CPUs and with the same events.
+
+    Parameters
+    ----------
+    rounds : how often each runs.
+    seconds : of each run [s].
+
+    Returns
+    -------
+    One row per (tool, round): cpu_s, the tool's own CPU time [s], and cpu_us_per_sample [us].
+    """
+    perf = peer("perf", "linux-perf")
+    events = _events()
+    cpus = ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0)))
+    samples = seconds * 1000 // SAMPLE_MS
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="tlscost-bench-") as scratch:
+        record = Path(scratch) / "samples.jsonl"
+        commands = {
+            "tlscost-collect": [
+                *[str(program("tlscost-collect")), "--sample-only", "--cpus", cpus],
+                *["--duration-s", str(seconds), "--sample-ms", str(SAMPLE_MS)],
+                *["--events", ",".join(events), "--record", str(record)],
+            ],
+            "perf stat": [
+                *[perf, "stat", "-a", "-x,", "-I", str(SAMPLE_MS), "-e", ",".join(events)],
+                *["--", "sleep", str(seconds)],
+            ],
+        }
+        for number in track(range(rounds), description="collect"):
+            for tool, command in commands.items():
+                cpu_s = _cpu_s(command)
+                rows.append(
+                    {
+                        "tool": tool,
+                        "round": number,
+                        "cpu_s": cpu_s,
+                        "cpu_us_per_sample": 1e6 * cpu_s / samples,
+                    }
+                )
+    return pd.DataFrame(rows)
