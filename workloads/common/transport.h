@@ -28,7 +28,11 @@ struct tc_stream {
      * reads say TC_IO_WANT_READ without a system call. Others leave it false. */
     bool edge_triggered;
     bool drained; /* the last read of the socket was short */
-    bool failed;  /* the TLS state is not fit for reuse */
+    /* Set by owners that will close right after what they write next: its end then waits for the
+     * close, and both leave in one packet. */
+    bool closes_next;
+    bool holds;  /* TLS: more follows the record being written */
+    bool failed; /* the TLS state is not fit for reuse */
 };
 
 struct tc_transport {

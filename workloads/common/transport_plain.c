@@ -43,7 +43,8 @@ static ssize_t send_small(struct tc_stream *stream, const void *head, size_t hea
 {
     struct iovec parts[2] = {{(void *)head, head_length}, {(void *)body, length}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    ssize_t sent = sendmsg(stream->fd, &message, MSG_NOSIGNAL);
+    int more = stream->closes_next ? MSG_MORE : 0;
+    ssize_t sent = sendmsg(stream->fd, &message, MSG_NOSIGNAL | more);
     return sent >= 0 ? sent : failure(TC_IO_WANT_WRITE);
 }
 

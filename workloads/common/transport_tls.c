@@ -34,7 +34,8 @@ static int socket_write(BIO *bio, const char *buffer, int length)
 {
     struct tc_stream *stream = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
-    ssize_t sent = send(stream->fd, buffer, (size_t)length, MSG_NOSIGNAL);
+    int more = stream->holds ? MSG_MORE : 0;
+    ssize_t sent = send(stream->fd, buffer, (size_t)length, MSG_NOSIGNAL | more);
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
         BIO_set_retry_write(bio);
     }
@@ -92,11 +93,19 @@ static ssize_t tls_read(struct tc_stream *stream, void *buffer, size_t length)
     return got > 0 ? got : failure(stream, got);
 }
 
-/* A record at a time: what OpenSSL would do with more too, as partial writes are on. */
+/* A record at a time: what OpenSSL would do with more too, as partial writes are on. All but the
+ * last are held, so that records share packets. */
+static ssize_t write_record(struct tc_stream *stream, const void *buffer, size_t length, bool last)
+{
+    stream->holds = !last || length > RECORD_BYTES || stream->closes_next;
+    int sent = SSL_write(stream->ssl, buffer, length < RECORD_BYTES ? (int)length : RECORD_BYTES);
+    stream->holds = false;
+    return sent > 0 ? sent : failure(stream, sent);
+}
+
 static ssize_t tls_write(struct tc_stream *stream, const void *buffer, size_t length)
 {
-    int sent = SSL_write(stream->ssl, buffer, length < RECORD_BYTES ? (int)length : RECORD_BYTES);
-    return sent > 0 ? sent : failure(stream, sent);
+    return write_record(stream, buffer, length, true);
 }
 
 static ssize_t tls_send_body(struct tc_stream *stream, const void *head, size_t head_length,
@@ -108,7 +117,7 @@ static ssize_t tls_send_body(struct tc_stream *stream, const void *head, size_t 
         return tls_write(stream, body + offset, length);
     }
     if (head_length >= RECORD_BYTES) {
-        return tls_write(stream, head, head_length);
+        return write_record(stream, head, head_length, false);
     }
     /* Head and body in one record. A call repeated after TC_IO_WANT_WRITE has the same arguments,
      * so the record is the same again, as OpenSSL demands. */
@@ -116,7 +125,7 @@ static ssize_t tls_send_body(struct tc_stream *stream, const void *head, size_t 
     part = part < length ? part : length;
     memcpy(first_record, head, head_length);
     memcpy(first_record + head_length, body + offset, part);
-    return tls_write(stream, first_record, head_length + part);
+    return write_record(stream, first_record, head_length + part, part == length);
 }
 
 static void tls_shutdown(struct tc_stream *stream)
@@ -124,9 +133,11 @@ static void tls_shutdown(struct tc_stream *stream)
     if (stream->failed || SSL_in_init(stream->ssl)) {
         return; /* OpenSSL forbids a goodbye within a handshake or after a failure */
     }
+    stream->holds = stream->closes_next;
     if (SSL_shutdown(stream->ssl) < 0) {
         ERR_clear_error();
     }
+    stream->holds = false;
 }
 
 const struct tc_transport tc_transport_tls = {
@@ -185,6 +196,8 @@ int tc_stream_open(struct tc_stream *stream, int fd, SSL_CTX *ctx, bool server,
     stream->fd = fd;
     stream->edge_triggered = false;
     stream->drained = false;
+    stream->closes_next = false;
+    stream->holds = false;
     if (ctx == NULL) {
         return 0;
     }

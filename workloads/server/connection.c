@@ -82,6 +82,7 @@ static void answer(struct tc_connection *connection, int status)
     request->keep_alive =
         request->keep_alive && !worker->draining &&
         (worker->limits->requests == 0 || connection->requests < worker->limits->requests);
+    connection->stream.closes_next = !request->keep_alive;
     connection->head_length =
         (uint16_t)tc_response_head(connection->head, status, request, content, &worker->date);
     connection->head_sent = 0;
