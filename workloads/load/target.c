@@ -62,7 +62,7 @@ int tc_target_parse(struct tc_target *target, const char *url, bool keepalive, s
         return tc_error_set(err, EINVAL, "--url %.100s: expected http:// or https://", url);
     }
     if (port[0] == '\0') {
-        (void)strcpy(port, target->tls ? "443" : "80");
+        (void)snprintf(port, sizeof(port), "%s", target->tls ? "443" : "80");
     }
     /* From the path on; a fragment is not sent. */
     const char *path = "/";

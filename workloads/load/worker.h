@@ -77,7 +77,7 @@ struct tc_worker {
     uint64_t end_ns;   /* when run() returned */
 };
 
-#define TC_WORKER_BUFFER_BYTES (256 * 1024)
+#define TC_WORKER_BUFFER_BYTES (256UL * 1024)
 
 /* CLOCK_MONOTONIC through the vDSO: tens of ns, so that each event has a reading of its own. */
 static inline uint64_t tc_now_ns(void)
