@@ -1,9 +1,11 @@
 """The tidy frame to metrics with 95 % intervals over re-runs; definitions in docs/metrics.md."""
 
 import json
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pandera.pandas as pa
 from hdrh.histogram import HdrHistogram
@@ -14,6 +16,8 @@ from tlscost.errors import TlscostError
 from tlscost.frame import CELL_COLUMNS
 
 __all__ = ["CONFIDENCE", "SCHEMA", "metrics_of", "run_values", "to_json"]
+
+Floats = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
 
@@ -192,7 +196,7 @@ def _from_formulas(frame: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
         part["unit"] = formula.unit
         part["quality"] = formula.quality
         part["origin"] = rank.map(dict(enumerate(_ORIGINS))).where(value.notna())
-        part["source"] = tables["source"].reindex(columns=formula.events).agg(_joined, axis=1)
+        part["source"] = _joined(tables["source"].reindex(columns=formula.events))
         part["reason"] = reason.where(value.isna())
         parts.append(part.reset_index())
     return _preferred(pd.concat(parts, ignore_index=True))
@@ -213,8 +217,12 @@ def _why_null(formula: dictionary.Formula, tables: dict[str, pd.DataFrame]) -> "
     return reason.fillna(fallback)
 
 
-def _joined(sources: "pd.Series[str]") -> str | None:
-    return ",".join(sorted(set(sources.dropna()))) or None
+def _joined(sources: pd.DataFrame) -> "pd.Series[str]":
+    """Distinct sources of each row, with commas between them."""
+    columns = [sources[name].astype("object").fillna("") for name in sources]
+    texts = reduce(lambda left, right: left + "," + right, columns)
+    names = {text: ",".join(sorted(set(text.split(",")) - {""})) or None for text in texts.unique()}
+    return texts.map(names)
 
 
 def _preferred(values: pd.DataFrame) -> pd.DataFrame:
@@ -287,12 +295,23 @@ def _summary(histogram: HdrHistogram) -> dict[str, float]:
     """Quantiles and mean [ms]; none of an empty histogram."""
     if histogram.get_total_count() == 0:
         return {}
-    values = histogram.get_percentile_to_value_dict(list(_QUANTILES.values()))
-    quantiles = {name: values[level] * 1e-6 for name, level in _QUANTILES.items()}
-    # The package's get_mean_value() walks its buckets in Python: 40 ms.
     counts = np.ctypeslib.as_array(histogram.counts)
-    recorded = np.flatnonzero(counts)
-    lowest = [histogram.get_value_from_index(int(index)) for index in recorded]
-    highest = [histogram.get_highest_equivalent_value(value) for value in lowest]
-    centres = np.mean([lowest, highest], axis=0)
-    return {**quantiles, "mean": float(np.average(centres, weights=counts[recorded])) * 1e-6}
+    lowest, highest = _buckets(
+        histogram.lowest_trackable_value,
+        histogram.highest_trackable_value,
+        histogram.significant_figures,
+    )
+    ranks = [histogram.get_target_count_at_percentile(level) for level in _QUANTILES.values()]
+    values = highest[np.searchsorted(np.cumsum(counts), ranks)]
+    mean = np.average((lowest + highest) / 2, weights=counts)
+    names = [*_QUANTILES, "mean"]
+    return {name: float(value) * 1e-6 for name, value in zip(names, [*values, mean], strict=True)}
+
+
+@cache
+def _buckets(lowest: int, highest: int, figures: int) -> tuple[Floats, Floats]:
+    """Return the ends [ns] of all buckets, once: the package's own walk over them takes 40 ms."""
+    empty = HdrHistogram(lowest, highest, figures)
+    low = [empty.get_value_from_index(index) for index in range(empty.counts_len)]
+    high = [empty.get_highest_equivalent_value(value) for value in low]
+    return np.array(low, dtype=np.float64), np.array(high, dtype=np.float64)
