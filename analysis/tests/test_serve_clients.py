@@ -473,3 +473,17 @@ def test_many_at_once_on_all_cpus(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
     assert wrong == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root")
+def test_weak_profile_is_served_in_a_namespace_of_its_own() -> None:
+    weak = profile_path("tls12-krsa512-aes128gcm")
+    script = (
+        "ip link set lo up && ip address add 198.18.0.1/32 dev lo && "
+        f"timeout -s TERM 2 {binary()} --listen 198.18.0.1:0 --size 30 --profile {weak} --json"
+    )
+    done = subprocess.run(
+        [need("unshare"), "--net", "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert '"address": "198.18.0.1"' in done.stdout, done.stderr
+    assert "warning: profile tls12-krsa512-aes128gcm is weak" in done.stderr

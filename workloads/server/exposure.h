@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-/* True for loopback addresses, and for every address within a network namespace that is not the
- * system's own (where that can be told: /proc/1/ns/net is readable to root). */
+/* True for loopback addresses, and for those of 198.18.0.0/15, which is set apart for benchmarks
+ * (RFC 2544), is not routed on the Internet, and is what a cell's own network uses. */
 bool tc_address_is_private(const struct sockaddr_storage *address);
 
 #endif
