@@ -393,6 +393,15 @@ def test_a_signal_stops_it_in_order(number: signal.Signals, tmp_path: Path) -> N
     assert summary["counts"]["started"] == summary["counts"]["completed"] > 0
 
 
+def test_no_more_threads_than_connections(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        options = ["--connections", 1, "--transactions", 10]
+        cpus = min(2, len(os.sched_getaffinity(0)))
+        summary = load(f"{server.url}/30", "--cpus", cpus, *options)
+    assert summary["threads"] == 1
+    assert summary["counts"]["completed"] == 10
+
+
 def test_draining_gives_up_after_its_time() -> None:
     with listening(never_answer) as url:
         options = ["--duration", 0.2, "--drain-timeout", 0.2, "--connections", 5]

@@ -58,7 +58,9 @@ static const struct argp_option described[] = {
     {"check", KEY_CHECK, "LEVEL", 0,
      "status, size, or pattern (default): every byte is compared with what tlscost-serve sends", 5},
     {"cpus", KEY_CPUS, "N", 0,
-     "One pinned thread on each of the first N CPUs it may use (default 1)", 6},
+     "One pinned thread on each of the first N CPUs it may use (default 1), but no more than "
+     "connections",
+     6},
     {"cpu-list", KEY_CPU_LIST, "LIST", 0, "On these CPUs instead, as in 2,4-7", 6},
     {"page", KEY_PAGE, "FILE", 0, "Keep the counts in FILE (a collector's memfd)", 7},
     {"json", KEY_JSON, NULL, 0, "Print the summary as one JSON document", 7},
@@ -184,9 +186,9 @@ static void finish(struct parsing *parsing, struct argp_state *state)
     if (parsing->arrivals_given && !(options->rate > 0)) {
         argp_error(state, "--arrivals is of the open loop: give --rate too");
     }
-    if (options->connections < options->threads) {
-        argp_error(state, "--connections %u: expected at least one for each of the %u CPUs",
-                   options->connections, options->threads);
+    /* A thread without a connection would have nothing to do. */
+    if (options->threads > options->connections) {
+        options->threads = options->connections;
     }
     if (!parsing->cpus_listed) {
         take_cpus(options, state);
