@@ -80,6 +80,8 @@ def metrics_of(frame: pd.DataFrame) -> pd.DataFrame:
     table["low"] = (table["value"] - half).where(several)
     table["high"] = (table["value"] + half).where(several)
     table.loc[table["n"] == 1, "reason"] = table["reason"].fillna(_ONE_RUN)
+    # Stable, so that a cell's metrics keep the dictionary's order.
+    table = table.sort_values([*CELL_COLUMNS, "cell"], kind="stable", ignore_index=True)
     return SCHEMA.validate(table[list(SCHEMA.columns)])
 
 
