@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullFormatter, PercentFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
 from tlscost.cell import human_size
 
@@ -239,7 +239,8 @@ def _plain(value: float, _position: float) -> str:
 
 
 def _plain_numbers(ax: Axes) -> Axes:
-    """Write 0.01 and 1,000 rather than powers of ten."""
+    """Write 0.02 and 1,000 rather than powers of ten, also where the axis spans less than one."""
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.yaxis.set_major_formatter(_plain)
     ax.yaxis.set_minor_formatter(NullFormatter())
     return ax
