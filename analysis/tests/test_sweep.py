@@ -1,5 +1,6 @@
 """The sweep engine through the command line, with a small script as the measuring command."""
 
+import fcntl
 import json
 import os
 import shlex
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from filelock import lock_descriptor
 
 from tlscost.errors import BAD_INPUT, CANNOT, DONE, FAILED, INTERRUPTED
 from tlscost.record import is_whole
@@ -97,7 +97,11 @@ class Bench:
         """Whether anybody holds the machine's lock."""
         descriptor = os.open(self.directory / "lock", os.O_RDONLY)
         try:
-            return not lock_descriptor(descriptor, blocking=False)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            return False
         finally:
             os.close(descriptor)
 

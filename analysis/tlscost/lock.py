@@ -1,11 +1,10 @@
 """The machine's lock: one cell is measured at a time, with nothing of ours beside it."""
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from filelock import lock_descriptor
 
 __all__ = ["machine_lock"]
 
@@ -27,9 +26,12 @@ def machine_lock(waiting: Callable[[], None]) -> Iterator[int]:
     """
     descriptor = _open()
     try:
-        if not lock_descriptor(descriptor, blocking=False):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             waiting()
-            lock_descriptor(descriptor)
+            # Not filelock, which polls: between two cells of a long sweep it would never get in.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor
     finally:
         os.close(descriptor)
