@@ -148,9 +148,13 @@ static void send_ended(struct keeping *keeping)
 }
 
 /* In the process that becomes the command. Does not return. */
-static void become_command(const struct tc_keeper_spec *spec, int go, int why)
+static void become_command(const struct tc_keeper_spec *spec, pid_t keeper, int go, int why)
 {
     char byte;
+    /* Should somebody kill the keeper itself. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != keeper) {
+        _exit(0);
+    }
     if (read(go, &byte, 1) != 1) {
         _exit(0); /* the collector changed its mind or died */
     }
@@ -160,6 +164,7 @@ static void become_command(const struct tc_keeper_spec *spec, int go, int why)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     /* Ignored signals stay ignored through exec. */
     (void)signal(SIGPIPE, SIG_DFL);
+    (void)signal(SIGXFSZ, SIG_DFL);
     if (tc_placement_apply(spec->cpus, spec->numa, &err) == 0 &&
         (spec->page < 0 || fcntl(spec->page, F_SETFD, 0) == 0)) {
         (void)execvp(spec->argv[0], spec->argv);
@@ -202,6 +207,7 @@ static int fork_command(struct keeping *keeping)
     if (pipe2(go, O_CLOEXEC) != 0 || pipe2(why, O_CLOEXEC) != 0 || pipe2(output, O_CLOEXEC) != 0) {
         return -errno;
     }
+    pid_t keeper = getpid();
     keeping->command = fork();
     if (keeping->command < 0) {
         return -errno;
@@ -212,7 +218,7 @@ static int fork_command(struct keeping *keeping)
         if (null < 0 || dup2(null, 0) < 0 || dup2(output[1], 1) < 0 || dup2(output[1], 2) < 0) {
             _exit(127);
         }
-        become_command(keeping->spec, go[0], why[1]);
+        become_command(keeping->spec, keeper, go[0], why[1]);
     }
     (void)close(go[0]);
     (void)close(why[1]);

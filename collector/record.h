@@ -23,9 +23,9 @@ struct tc_record {
 /* Creates NAME.partial. Errors: errno of the file. tc_record_close() in every case. */
 TC_MUST_CHECK int tc_record_open(struct tc_record *record, const char *path, struct tc_error *err);
 
-/* Appends one object as a line and syncs it to the disk. Steals `line`, also on error; NULL is
- * -ENOMEM (so that a builder's failure needs no check of its own). Where a line cannot be written
- * whole, what was written of it is taken back. */
+/* Appends one object as a line; a window is synced to the disk at once. Steals `line`, also on
+ * error; NULL is -ENOMEM (so that a builder's failure needs no check of its own). Where a line
+ * cannot be written whole, what was written of it is taken back. */
 TC_MUST_CHECK int tc_record_write(struct tc_record *record, json_t *line, struct tc_error *err);
 
 /* Writes the footer, syncs, and renames to NAME. */

@@ -414,6 +414,7 @@ static int measure_window(struct session *session, size_t pass, size_t index, st
                                         .sample_ns = rules->sample_ns};
     struct tc_window window;
     uint64_t rss_bytes = 0;
+    size_t notes_before = json_array_size(session->notes); /* what warm-up said holds for all */
     session->phase = "window";
     int rc = tc_window_open(&window, &meter, &rule, err);
     if (rc != 0 || (rc = tc_source_perf.start(meter.perf, err)) != 0 ||
@@ -425,6 +426,9 @@ static int measure_window(struct session *session, size_t pass, size_t index, st
     }
     rc = write_line(session, "window", pass, index, &window, &session->idle[pass], &meter,
                     rss_bytes, err);
+    while (rc == 0 && json_array_size(session->notes) > notes_before) {
+        rc = json_array_remove(session->notes, notes_before);
+    }
 done:
     tc_window_close(&window);
     return rc;

@@ -158,6 +158,23 @@ static void an_unreleased_command_leaves_nothing(void **state)
     tc_keeper_close(NULL);
 }
 
+/* Nobody is to kill a keeper, but even then its command goes. */
+static void a_killed_keeper_takes_its_command_along(void **state)
+{
+    (void)state;
+    struct tc_keeper keeper;
+    start(&keeper, "exec sleep 1000");
+    nap();
+    assert_int_equal(tc_keeper_check(&keeper, NULL), 0);
+    assert_int_equal(kill(keeper.pid, SIGKILL), 0);
+    struct tc_error err = wait_for_end(&keeper);
+    assert_non_null(strstr(err.message, "its keeper is gone"));
+    while (kill(keeper.command, 0) == 0) {
+        nap(); /* reaped by whoever adopts orphans */
+    }
+    tc_keeper_close(&keeper);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +184,7 @@ int main(void)
         cmocka_unit_test(a_daemon_is_no_death_and_dies_with_the_keeper),
         cmocka_unit_test(stops_by_sigterm_first),
         cmocka_unit_test(an_unreleased_command_leaves_nothing),
+        cmocka_unit_test(a_killed_keeper_takes_its_command_along),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
