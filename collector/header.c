@@ -4,6 +4,7 @@
 
 #include "collector/provenance.h"
 #include "collector/record.h"
+#include "collector/source.h"
 
 static json_t *words(char *const *argv)
 {

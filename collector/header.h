@@ -3,14 +3,12 @@
 #define TC_COLLECTOR_HEADER_H
 
 #include "collector/session.h"
-#include "collector/source.h"
 
 struct tc_header {
     const struct tc_session_options *options;
     const struct tc_network *network; /* NULL: nothing was connected */
     const struct tc_pass *passes;
     size_t passes_count;
-    enum tc_scope scope;
     uint64_t window_ns; /* as used */
     uint64_t idle_resolution_ns;
     uint64_t tsc_hz;

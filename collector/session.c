@@ -165,7 +165,6 @@ static int write_header(struct session *session, bool connected, struct tc_error
         .network = connected ? &session->network : NULL,
         .passes = session->passes,
         .passes_count = session->passes_count,
-        .scope = session->scope,
         .window_ns = session->window_ns,
         .idle_resolution_ns = tc_window_idle_resolution_ns(&meter, 0),
         .tsc_hz = session->tsc_hz,
