@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@ static int write_all(int fd, const char *data, size_t length)
 
 static int fill(int fd, uint64_t bytes)
 {
-    char part[65536];
+    static char part[1 << 20]; /* large writes make large folios */
     for (uint64_t at = 0; at < bytes; at += sizeof(part)) {
         size_t length = bytes - at < sizeof(part) ? (size_t)(bytes - at) : sizeof(part);
         tc_pattern_fill(at, part, length);
@@ -38,6 +39,15 @@ static int fill(int fd, uint64_t bytes)
     return 0;
 }
 
+/* Static files lie in a file system's page cache, whose large folios make sendfile cheaper than
+ * shared memory's pages do: an unlinked file where there can be one, else shared memory. */
+static int open_unlinked(void)
+{
+    const char *dir = getenv("TMPDIR");
+    int fd = open(dir != NULL ? dir : P_tmpdir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    return fd >= 0 ? fd : memfd_create("tlscost-bodies", MFD_CLOEXEC);
+}
+
 int tc_bodies_open(struct tc_bodies *bodies, const uint64_t *sizes, size_t count,
                    struct tc_error *err)
 {
@@ -47,7 +57,7 @@ int tc_bodies_open(struct tc_bodies *bodies, const uint64_t *sizes, size_t count
     for (size_t i = 0; i < count; i++) {
         bodies->bytes = sizes[i] > bodies->bytes ? sizes[i] : bodies->bytes;
     }
-    bodies->fd = memfd_create("tlscost-bodies", MFD_CLOEXEC);
+    bodies->fd = open_unlinked();
     int rc = bodies->fd >= 0 ? fill(bodies->fd, bodies->bytes) : -errno;
     if (rc == 0 && bodies->bytes > 0) {
         void *map = mmap(NULL, bodies->bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, bodies->fd, 0);
@@ -56,8 +66,8 @@ int tc_bodies_open(struct tc_bodies *bodies, const uint64_t *sizes, size_t count
     }
     if (rc != 0) {
         tc_bodies_close(bodies);
-        return tc_error_set(err, -rc, "cannot hold a body of %" PRIu64 " bytes in memory: %s",
-                            bodies->bytes, strerror(-rc));
+        return tc_error_set(err, -rc, "cannot hold a body of %" PRIu64 " bytes: %s", bodies->bytes,
+                            strerror(-rc));
     }
     return 0;
 }

@@ -1,4 +1,4 @@
-/* The static bodies: every size is a prefix of one mapped file that lives in memory only. */
+/* The static bodies: every size is a prefix of one mapped file that no name leads to. */
 #ifndef TC_SERVER_BODIES_H
 #define TC_SERVER_BODIES_H
 
