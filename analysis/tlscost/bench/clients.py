@@ -61,7 +61,7 @@ def _load_command(target: Target, seconds: int, _: int) -> list[str]:
     profile = [] if target.profile is None else ["--profile", str(target.profile)]
     return [
         *[str(program("tlscost-load")), "--url", target.url, *profile, "--json"],
-        *["--cpus", str(target.cpu), "--connections", str(CONNECTIONS)],
+        *["--cpu-list", str(target.cpu), "--connections", str(CONNECTIONS)],
         *["--duration", str(seconds), "--expect-size", str(target.size_bytes)],
     ]
 
