@@ -28,7 +28,7 @@ def _show(title: str, ratios: pd.DataFrame, as_json: bool) -> None:
         table.add_column(column, justify="left" if ratios[column].dtype == object else "right")
     for row in ratios.itertuples(index=False):
         table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
-    Console(width=160).print(table)
+    Console(width=200).print(table)
 
 
 @app.command()
@@ -45,7 +45,7 @@ def load(
         bench.run(rounds, seconds),
         by=["profile", "size_bytes", "crypto_us"],
         who="client",
-        ours="tlscost-load",
+        ours=bench.OURS,
         value="beyond_us",
     )
     _show("client CPU per transaction beyond cryptography [us]", ratios, as_json)
@@ -62,7 +62,7 @@ def serve(rounds: Rounds = 5, as_json: Json = False) -> None:
         bench.run(rounds, Progress()),
         by=["profile", "size_bytes", "crypto_us"],
         who="server",
-        ours="serve",
+        ours=["serve"],
         value="beyond_us",
     )
     _show("server CPU per transaction beyond cryptography [us]", ratios, as_json)
@@ -80,6 +80,6 @@ def collect(
 
     rows = bench.run(rounds, seconds).assign(interval_ms=bench.SAMPLE_MS)
     ratios = against_best(
-        rows, by=["interval_ms"], who="tool", ours="tlscost-collect", value="cpu_us_per_sample"
+        rows, by=["interval_ms"], who="tool", ours=["tlscost-collect"], value="cpu_us_per_sample"
     )
     _show("the sampler's own CPU per sample [us]", ratios, as_json)

@@ -66,6 +66,10 @@ def _load_command(target: Target, seconds: int, _: int) -> list[str]:
     ]
 
 
+def _load_size_command(target: Target, seconds: int, transactions: int) -> list[str]:
+    return [*_load_command(target, seconds, transactions), "--check", "size"]
+
+
 def _load_transactions(output: str) -> int:
     counts = json.loads(output)["counts"]
     errors = {name: count for name, count in counts.items() if name.startswith("error") and count}
@@ -98,6 +102,8 @@ def _s_time_command(target: Target, seconds: int, _: int) -> list[str]:
 
 CLIENTS = [
     Client("tlscost-load", _load_command, _load_transactions),
+    # As much checking as the peers do: they read a body and look at its size only.
+    Client("tlscost-load --check size", _load_size_command, _load_transactions),
     Client("wrk", _wrk_command, _number(r"^\s*(\d+) requests in", "wrk")),
     Client("h2load", _h2load_command, _number(r", (\d+) succeeded", "h2load")),
     Client(

@@ -19,7 +19,9 @@ from tlscost.bench.place import peer, profile_path, two_cpus
 from tlscost.errors import TlscostError
 from tlscost.paths import program
 
-__all__ = ["PROFILES", "SIZES", "run"]
+__all__ = ["OURS", "PROFILES", "SIZES", "run"]
+
+OURS = ["tlscost-load", "tlscost-load --check size"]
 
 SIZES = (30, 36 * 1024, 1024 * 1024)
 PROFILES = ("off", "tls12-krsa2048-aes128gcm", "tls13-ecdsa-x25519")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from scipy import stats
@@ -10,32 +12,36 @@ __all__ = ["against_best"]
 
 
 def against_best(
-    rounds: pd.DataFrame, *, by: list[str], who: str, ours: str, value: str
+    rounds: pd.DataFrame, *, by: list[str], who: str, ours: Sequence[str], value: str
 ) -> pd.DataFrame:
     """Ratio of our value to the best peer's, round by round.
 
     Parameters
     ----------
     rounds : one row per (*by, who, round).
-    by : columns that make a point; `who` names the column of tool names and `ours` our tool.
+    by : columns that make a point; `who` names the column of tool names and `ours` our tools.
     value : the column compared; less is better.
 
     Returns
     -------
-    One row per point: the mean of each tool, `peer` (the one with the least mean), `ratio`
-    (geometric mean over rounds of ours / peer's in the same round), `low`, `high` (95 % t interval
-    of the mean logarithm). A tool whose value is not positive has no ratio: null.
+    One row per point and tool of ours: the mean of each tool, `tool`, `peer` (the one with the
+    least mean), `ratio` (geometric mean over rounds of ours / peer's in the same round), `low`,
+    `high` (95 % t interval of the mean logarithm). A value that is not positive has no ratio: null.
     """
     rows = []
     for point, group in rounds.groupby(by, sort=False, observed=True):
         table = group.pivot_table(index="round", columns=who, values=value, observed=True)
         means = table.mean()
-        peer = means.drop(ours).idxmin()
-        logs = np.log((table[ours] / table[peer]).where((table[[ours, peer]] > 0).all(axis=1)))
-        low, high = stats.t.interval(0.95, len(logs) - 1, logs.mean(), stats.sem(logs))
-        rows.append(
-            dict(zip(by, point, strict=True))
-            | means.to_dict()
-            | {"peer": peer, "ratio": np.exp(logs.mean()), "low": np.exp(low), "high": np.exp(high)}
-        )
+        peer = means.drop(list(ours)).idxmin()
+        for tool in ours:
+            pair = table[[tool, peer]]
+            logs = np.log((pair[tool] / pair[peer]).where((pair > 0).all(axis=1)))
+            low, high = stats.t.interval(0.95, len(logs) - 1, logs.mean(), stats.sem(logs))
+            interval = {"ratio": logs.mean(), "low": low, "high": high}
+            rows.append(
+                dict(zip(by, point, strict=True))
+                | means.to_dict()
+                | {"tool": tool, "peer": peer}
+                | {name: float(np.exp(log)) for name, log in interval.items()}
+            )
     return pd.DataFrame(rows)
