@@ -1,6 +1,7 @@
 """`./tlscost test`: runs the project's tests, part by part, with the runners' own words.
 
-A part that fails does not stop the others. The runners' summary lines are repeated at the end.
+A part that fails does not stop the others. The runners' summary lines are repeated at the end, and
+the last line counts the tests of all of them.
 """
 
 import fnmatch
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import tomllib
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,13 +21,17 @@ from tlscost.paths import root
 
 __all__ = ["PARTS", "run"]
 
-_SUMMARY = re.compile(
+_RUNNERS = re.compile(
     r"^\d+% tests passed, \d+ tests? failed out of \d+"  # ctest
     r"|^=+ .*\b(passed|failed|error|errors|skipped|no tests ran)\b.* in .* =+$"  # pytest
-    r"|^Found \d+ errors?|^Success: no issues found"  # ruff, mypy
+)
+_CHECKERS = re.compile(
+    r"^Found \d+ errors?|^Success: no issues found"  # ruff, mypy
     r"|^All checks passed|^\d+ files? (already formatted|would be reformatted)"  # ruff
 )
 _C_SOURCES = ("collector", "workloads")
+# What drives the programs as their users do; quick enough to repeat under each sanitizer.
+_CLIENT_TESTS = ("test_serve_clients", "test_load", "test_collect")
 
 
 @dataclass
@@ -37,22 +42,70 @@ class Session:
     ----------
     results : Path
         Where the runners leave their machine-readable results.
+    steps : list of str
+        What each step came to.
+    summaries : list of str
+        The runners' own summary lines.
+    passed, failures : int
+        Numbers of tests, as the runners' results have them; a failing step of another kind is one
+        failure.
     skipped : list of str
         "name: reason" of every test that skipped.
     """
 
     results: Path
     part: str = ""
+    steps: list[str] = field(default_factory=list)
     summaries: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
+    passed: int = 0
+    failures: int = 0
     skipped: list[str] = field(default_factory=list)
 
+    def tests(
+        self,
+        name: str,
+        argv: Sequence[str | Path],
+        results: Path,
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """Run a test runner that leaves its results in a JUnit file, and count them."""
+        results.unlink(missing_ok=True)
+        exit_code = self._run(name, argv, cwd, env)
+        passed, failed, skipped = _results(results) if results.exists() else (0, 0, [])
+        self.passed += passed
+        self.skipped += skipped
+        if exit_code != 0:
+            # It may have failed without a failing test: by its options, say, or by a crash.
+            self.fail(f"{name}: exit code {exit_code}", tests=max(failed, 1))
+
     def step(self, name: str, argv: Sequence[str | Path], *, cwd: Path | None = None) -> bool:
-        """Run a command, its output streaming through; keep its summary lines and its verdict."""
+        """Run a command that passes or fails as a whole."""
+        exit_code = self._run(name, argv, cwd)
+        if exit_code != 0:
+            self.fail(f"{name}: exit code {exit_code}")
+        return exit_code == 0
+
+    def fail(self, what: str, tests: int = 1) -> None:
+        """Note a failure and go on."""
+        print(f"--- {self.part}: FAILED: {what}", flush=True)
+        self.steps.append(f"FAILED: {self.part}: {what}")
+        self.failures += tests
+
+    def _run(
+        self,
+        name: str,
+        argv: Sequence[str | Path],
+        cwd: Path | None,
+        env: Mapping[str, str] | None = None,
+    ) -> int:
+        """Run a command, its output streaming through; keep its summary lines."""
         print(f"\n--- {self.part}: {name}", flush=True)
         process = subprocess.Popen(
             list(map(str, argv)),
             cwd=cwd or root(),
+            env={**os.environ, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -62,17 +115,11 @@ class Session:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
-            if _SUMMARY.match(line):
-                self.summaries.append(f"{self.part}: {name}: {line.rstrip()}")
-        passed = process.wait() == 0
-        if not passed:
-            self.fail(f"{name}: exit code {process.returncode}")
-        return passed
-
-    def fail(self, what: str) -> None:
-        """Note a failure and go on."""
-        print(f"--- {self.part}: FAILED: {what}", flush=True)
-        self.failed.append(f"{self.part}: {what}")
+            if _RUNNERS.match(line):
+                self.summaries.append(line.rstrip())
+            if _CHECKERS.match(line):
+                self.steps.append(f"{self.part}: {name}: {line.rstrip()}")
+        return process.wait()
 
 
 def run(parts: Sequence[str]) -> int:
@@ -94,10 +141,11 @@ def run(parts: Sequence[str]) -> int:
         PARTS[part](session)
     _check_skips(session, complete=not parts)
     print("\n--- summary")
-    for line in (*session.summaries, *(f"FAILED: {what}" for what in session.failed)):
+    for line in (*session.steps, *session.summaries):
         print(line)
-    print("tests: FAILED" if session.failed else "tests: passed", flush=True)
-    return FAILED if session.failed else DONE
+    counts = (session.passed, session.failures, len(session.skipped))
+    print("tests: {} passed, {} failed, {} skipped".format(*counts), flush=True)
+    return FAILED if session.failures else DONE
 
 
 def _c(session: Session) -> None:
@@ -110,6 +158,31 @@ def _sanitizers(session: Session) -> None:
     for preset in ("asan-ubsan", "tsan"):
         if _build(session, preset):
             _ctest(session, preset)
+            _clients(session, preset)
+
+
+def _clients(session: Session, preset: str) -> None:
+    """Run the programs of a sanitizer build under real clients; any report is a failure.
+
+    Exit codes would not do: what a test kills has none, and the collector asks for none of those
+    that it stops.
+    """
+    with tempfile.TemporaryDirectory(prefix="tlscost-sanitizer-") as directory:
+        reports = Path(directory)
+        reports.chmod(0o1777)  # for programs that tests start as another user
+        options = f"log_path={reports / 'report'}"
+        _pytest(
+            session,
+            f"clients {preset}",
+            [f"tests/{name}.py" for name in _CLIENT_TESTS],
+            {
+                "TLSCOST_BIN": str(root() / "build" / preset / "bin"),
+                **{f"{name}_OPTIONS": options for name in ("ASAN", "TSAN", "UBSAN")},
+            },
+        )
+        for report in sorted(reports.iterdir()):
+            print(report.read_text(errors="replace"), flush=True)
+            session.fail(f"clients {preset}: a sanitizer's report, above ({report.name})")
 
 
 def _fuzz(session: Session) -> None:
@@ -135,15 +208,18 @@ def _lint(session: Session) -> None:
 
 
 def _python(session: Session) -> None:
-    results = session.results / "pytest.xml"
-    results.unlink(missing_ok=True)
-    session.step(
-        "pytest",
-        [sys.executable, "-m", "pytest", "--color=no", f"--junitxml={results}"],
-        cwd=root() / "analysis",
-    )
-    if results.exists():
-        session.skipped += _skips(results)
+    _pytest(session, "pytest")
+
+
+def _pytest(
+    session: Session,
+    name: str,
+    tests: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> None:
+    results = session.results / f"{name.replace(' ', '-')}.xml"
+    argv = [sys.executable, "-m", "pytest", "--color=no", f"--junitxml={results}", *tests]
+    session.tests(name, argv, results, cwd=root() / "analysis", env=env)
 
 
 def _notebooks(session: Session) -> None:
@@ -165,7 +241,8 @@ def _notebooks(session: Session) -> None:
             except TlscostError as error:
                 session.fail(str(error))
             else:
-                session.summaries.append(f"{session.part}: {notebook.name}: executed")
+                session.passed += 1
+                session.steps.append(f"{session.part}: {notebook.name}: executed")
 
 
 PARTS: dict[str, Callable[[Session], None]] = {
@@ -188,15 +265,14 @@ def _build(session: Session, preset: str) -> bool:
 
 def _ctest(session: Session, preset: str) -> None:
     results = session.results / f"ctest-{preset}.xml"
-    session.step(
+    session.tests(
         f"ctest {preset}",
         [
             *["ctest", "--preset", preset, "--no-tests=error"],
             *["--output-junit", str(results), "--test-output-size-passed", "1000000"],
         ],
+        results,
     )
-    if results.exists():
-        session.skipped += _skips(results)
 
 
 def _c_sources() -> list[Path]:
@@ -208,21 +284,25 @@ def _c_sources() -> list[Path]:
     )
 
 
-def _skips(results: Path) -> list[str]:
-    """Names and reasons of skipped tests in a JUnit file of pytest or ctest.
+def _results(path: Path) -> tuple[int, int, list[str]]:
+    """Count what passed and failed in a JUnit file of pytest or ctest; "name: reason" of skips.
 
     cmocka's skipped tests stand in the output of a ctest that passed.
     """
-    found = []
-    for case in ET.parse(results).getroot().iter("testcase"):
-        skipped = case.find("skipped")
-        if skipped is not None:
+    passed, failed, skipped = 0, 0, []
+    for case in ET.parse(path).getroot().iter("testcase"):
+        reason = case.find("skipped")
+        if reason is not None:
             name = f"{case.get('classname', '')}::{case.get('name')}"
-            found.append(f"{name}: {skipped.get('message') or ''}")
+            skipped.append(f"{name}: {reason.get('message') or ''}")
+        elif case.find("failure") is not None or case.find("error") is not None:
+            failed += 1
+        else:
+            passed += 1
         for output in case.iter("system-out"):
             names = re.findall(r"^\[  SKIPPED \] (\w+)$", output.text or "", re.MULTILINE)
-            found += [f"{case.get('name')}::{name}: " for name in dict.fromkeys(names)]
-    return found
+            skipped += [f"{case.get('name')}::{name}: " for name in dict.fromkeys(names)]
+    return passed, failed, skipped
 
 
 def _check_skips(session: Session, *, complete: bool) -> None:
