@@ -12,10 +12,13 @@ from tlscost import compare
 from tlscost.errors import TlscostError
 
 
-def runs(throughputs, metric="throughput", cell='{"tls":"off"}', reason=None):
+def runs(throughputs, metric="throughput", reason=None, *, tls="off", **other):
+    cell = {"machine": "native", "server": "serve", "tls": tls, "size_bytes": 30, "cpus": 1}
     return pd.DataFrame(
         {
-            "cell": cell,
+            **cell,
+            "load": "{}",
+            "cell": json.dumps(cell | {"load": {}} | other),
             "metric": metric,
             "unit": "transactions/s",
             "value": pd.Series(throughputs, dtype="float64"),
@@ -66,14 +69,27 @@ def test_what_cannot_be_computed_is_null_with_a_reason(a, b, reason):
 
 
 def test_cells_of_one_side_only_are_shown():
-    a = pd.concat([runs([1, 2]), runs([1, 2], cell='{"tls":"on"}')])
+    a = pd.concat([runs([1, 2]), runs([1, 2], tls="on")])
     table = compare.compare_runs(a, runs([1, 2]))
     assert table["reason"].dropna().to_list() == ["not in B"]
 
 
 def test_no_cell_in_common():
     with pytest.raises(TlscostError, match="no cell in common"):
-        compare.compare_runs(runs([1]), runs([1], cell="{}"))
+        compare.compare_runs(runs([1]), runs([1], tls="on"))
+
+
+def test_windows_and_event_sets_do_not_make_another_cell():
+    a = pd.concat([runs([100, 101], rules={"window_s": 2}), runs([102], rules={"window_s": 5})])
+    table = compare.compare_runs(a, runs([110, 111], events=["cycles"]))
+    assert table[["n_a", "n_b"]].to_numpy().tolist() == [[3, 2]]
+    assert table["ratio"].notna().all()
+
+
+def test_cells_that_only_other_keys_tell_apart_are_not_mixed():
+    a = pd.concat([runs([1, 2], server_command="x -1"), runs([1, 2], server_command="x -2")])
+    with pytest.raises(TlscostError, match=r"B: .*server_command: 'x -1' and 'x -2'"):
+        compare.compare_runs(runs([1, 2]), a)
 
 
 def test_records(tmp_path):

@@ -1,4 +1,8 @@
-"""Two sets of records: the ratio B / A of each cell's metrics, and whether it means anything."""
+"""Two sets of records: the ratio B / A of each cell's metrics, and whether it means anything.
+
+Cells are the same where what is measured is the same (`tlscost.frame.CELL_COLUMNS`), however long
+their windows were and whatever else was counted beside.
+"""
 
 import json
 from pathlib import Path
@@ -15,7 +19,8 @@ from tlscost.errors import TlscostError
 __all__ = ["compare", "compare_runs", "to_json"]
 
 _ROUNDING = 1e-12  # of logarithms: what arithmetic alone makes of equal values
-_KEYS = ["cell", "metric"]
+_KEYS = [*frame.CELL_COLUMNS, "metric"]
+_HOW = {"rules", "events"}  # of a cell: how it is measured, not what
 _COLUMNS = [
     *_KEYS,
     *["unit", "value_a", "value_b", "ratio", "low", "high"],
@@ -39,17 +44,21 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame, one row per (cell, metric) of either set
-        value_a, value_b: means over n_a and n_b runs, in `unit`; ratio: of the geometric means,
-        B / A, with low and high its 95 % interval (Welch, of the logarithms); p, and p_holm after
-        Holm's correction over the whole table; significant: p_holm < 0.05. What cannot be
-        computed is null and has a `reason`.
+        machine, server, tls, size_bytes, cpus, load: the cell; value_a, value_b: means over n_a and
+        n_b runs, in `unit`; ratio: of the geometric means, B / A, with low and high its 95 %
+        interval (Welch, of the logarithms); p, and p_holm after Holm's correction over the whole
+        table; significant: p_holm < 0.05. What cannot be computed is null and has a `reason`.
 
     Raises
     ------
     TlscostError
-        The sets have no cell in common.
+        The sets have no cell in common, or one of them has different cells where the columns tell
+        none apart.
     """
-    if not set(a["cell"]) & set(b["cell"]):
+    for name, runs in {"A": a, "B": b}.items():
+        _check_told_apart(name, runs)
+    cells_a, cells_b = (set(_cells(runs).index) for runs in (a, b))
+    if not cells_a & cells_b:
         raise TlscostError(
             "the two sets of records have no cell in common, so nothing can be compared; "
             "measure the same plan twice"
@@ -78,8 +87,36 @@ def to_json(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows as the command line's JSON document has them: null for what is not there."""
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
     return [
-        {**{str(key): row[key] for key in row}, "cell": json.loads(row["cell"])} for row in rows
+        {
+            "cell": {
+                **{name: row[name] for name in frame.CELL_COLUMNS},
+                "load": json.loads(row["load"]),
+            },
+            **{str(key): row[key] for key in row if key not in frame.CELL_COLUMNS},
+        }
+        for row in rows
     ]
+
+
+def _cells(runs: pd.DataFrame) -> "pd.Series[str]":
+    """Distinct cells as JSON, indexed by the columns that tell them apart."""
+    return runs.drop_duplicates([*frame.CELL_COLUMNS, "cell"]).set_index(frame.CELL_COLUMNS)["cell"]
+
+
+def _check_told_apart(name: str, runs: pd.DataFrame) -> None:
+    """Refuse a set in which one row would mix cells that differ in what was measured."""
+    what = _cells(runs).map(
+        lambda cell: json.dumps({k: v for k, v in json.loads(cell).items() if k not in _HOW})
+    )
+    distinct = what.groupby(level=frame.CELL_COLUMNS, observed=True).unique()
+    for first, second, *_ in distinct[distinct.str.len() > 1]:
+        one, other = json.loads(first), json.loads(second)
+        keys = sorted(key for key in {*one, *other} if one.get(key) != other.get(key))
+        differ = "; ".join(f"{key}: {one.get(key)!r} and {other.get(key)!r}" for key in keys)
+        raise TlscostError(
+            f"{name}: holds two cells that a comparison would mix ({differ}); give each its own "
+            "directory and compare those"
+        )
 
 
 def _compared(key: Any, a: pd.DataFrame | None, b: pd.DataFrame | None) -> dict[str, Any]:

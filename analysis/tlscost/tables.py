@@ -1,6 +1,5 @@
 """Metrics and studies as tables for the terminal."""
 
-import json
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +52,7 @@ def comparison_table(comparison: pd.DataFrame) -> Table:
     for row in _rows(comparison):
         significant = {None: "", True: "yes", False: "no"}[row["significant"]]
         table.add_row(
-            _cell_name(json.loads(row["cell"])),
+            _cell_name(row),
             row["metric"],
             *[_number(row["value_a"]), _number(row["value_b"]), row["unit"]],
             *[_number(row["ratio"]), _interval(row), _number(row["p_holm"])],
