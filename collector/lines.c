@@ -213,39 +213,66 @@ static json_t *column(const uint64_t *values, size_t rows, size_t width, size_t 
     return list;
 }
 
-static json_t *build_samples(const struct tc_line *line)
+/* One CPU's samples: its own times, and a column per counted slot. */
+static json_t *build_series(const struct tc_line *line, const struct tc_series *series)
 {
-    const struct tc_window *window = line->window;
-    size_t rows = window->samples_count;
-    json_t *idle = json_object();
-    json_t *counts = json_object();
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < window->cpus; i++) {
-        char key[16];
-        (void)snprintf(key, sizeof(key), "%d", line->cpus->ids[i]);
-        rc = json_object_set_new(idle, key, column(window->idle_ns, rows, window->cpus, i));
-    }
-    for (size_t i = 0; rc == 0 && !line->overlap && i < window->slots; i++) {
-        const struct tc_slot *slot = &line->meter->perf->slots[i];
-        char key[TC_EVENT_NAME_MAX + 24];
-        char cpu[16] = "";
-        if (slot->cpu != TC_SLOT_NO_CPU) {
-            (void)snprintf(cpu, sizeof(cpu), "%d", slot->cpu);
-        }
-        (void)snprintf(key, sizeof(key), "%s:%s:%s", slot->event, tc_mode_name(slot->mode), cpu);
+    json_t *object = json_object();
+    int rc = json_object_set_new(object, "t_ns", column(series->t_ns, series->rows, 1, 0));
+    for (size_t i = 0; rc == 0 && i < series->slots; i++) {
+        const struct tc_slot *slot = &line->meter->perf->slots[series->first_slot + i];
+        char key[TC_EVENT_NAME_MAX + 8];
+        (void)snprintf(key, sizeof(key), "%s:%s", slot->event, tc_mode_name(slot->mode));
         if (slot->status == TC_STATUS_OK) {
-            rc = json_object_set_new(counts, key, column(window->counts, rows, window->slots, i));
+            rc = json_object_set_new(object, key,
+                                     column(series->counts, series->rows, series->slots, i));
         }
     }
     if (rc != 0) {
-        json_decref(idle);
-        json_decref(counts);
+        json_decref(object);
         return NULL;
     }
+    return object;
+}
+
+static json_t *build_sampled_counts(const struct tc_line *line)
+{
+    const struct tc_samples *samples = &line->window->counts;
+    json_t *object = json_object();
+    for (size_t i = 0; i < samples->count && !line->overlap; i++) {
+        const struct tc_series *series = &samples->series[i];
+        int cpu = line->meter->perf->slots[series->first_slot].cpu;
+        char key[16] = "all";
+        if (cpu != TC_SLOT_NO_CPU) {
+            (void)snprintf(key, sizeof(key), "%d", cpu);
+        }
+        if (json_object_set_new(object, key, build_series(line, series)) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
+}
+
+static json_t *build_samples(const struct tc_line *line)
+{
+    const struct tc_window *window = line->window;
+    const struct tc_counters *perf = line->meter->perf;
+    json_t *idle = json_object();
+    for (size_t i = 0; i < window->cpus; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof(key), "%d", line->cpus->ids[i]);
+        if (json_object_set_new(idle, key,
+                                column(window->idle_ns, window->rows, window->cpus, i)) != 0) {
+            json_decref(idle);
+            return NULL;
+        }
+    }
     return json_pack(
-        "{s:o, s:o, s:o, s:o}", "t_ns", column(window->t_ns, rows, 1, 0), "transactions",
-        line->meter->page == NULL ? json_null() : column(window->transactions, rows, 1, 0),
-        "idle_ns", idle, "counts", counts);
+        "{s:s, s:o, s:o, s:o, s:o, s:o}", "how", tc_sampling_name(perf->sampling), "reason",
+        perf->sampling == TC_SAMPLING_RING ? json_null() : json_string(perf->sampling_reason),
+        "t_ns", column(window->t_ns, window->rows, 1, 0), "transactions",
+        line->meter->page == NULL ? json_null() : column(window->transactions, window->rows, 1, 0),
+        "idle_ns", idle, "counts", build_sampled_counts(line));
 }
 
 /* Deltas of the load's counts, errors in an object of their own. */
@@ -311,6 +338,9 @@ static int add_load(json_t *object, const struct tc_line *line)
     if (rc == 0) {
         rc = json_object_set_new(object, "load_connections",
                                  number(line->meter->page->header->connections));
+    }
+    if (rc == 0) {
+        rc = json_object_set_new(object, "load_under_way", number(line->window->under_way));
     }
     return rc != 0
                ? rc

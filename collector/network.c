@@ -142,7 +142,7 @@ static int configure(const char *name, const char *address, struct tc_error *err
     }
     addr = rtnl_addr_alloc();
     if (addr == NULL || nl_addr_parse(address, AF_INET, &local) != 0) {
-        rc = tc_error_set(err, EINVAL, "'%s' is not an IPv4 address, as 10.77.0.1", address);
+        rc = tc_error_set(err, EINVAL, "'%s' is not an IPv4 address, as 198.18.0.1", address);
         goto done;
     }
     nl_addr_set_prefixlen(local, PREFIX_BITS);

@@ -117,45 +117,51 @@ uint64_t tc_provenance_tsc_hz(const char **how)
 }
 #endif
 
-/* The value behind "name : " of the first processor in /proc/cpuinfo. */
-static bool cpuinfo(const char *name, char *value, size_t size)
+#define CPUINFO_BYTES 8192 /* the first processor's lines, which come first */
+
+/* Read once: the kernel asks every CPU for its frequency each time. */
+static void read_cpuinfo(char text[CPUINFO_BYTES])
 {
-    char line[4096];
-    bool found = false;
     FILE *file = fopen("/proc/cpuinfo", "re");
-    while (file != NULL && !found && fgets(line, sizeof(line), file) != NULL) {
-        size_t length = strlen(name);
-        char *colon = strchr(line, ':');
-        if (strncmp(line, name, length) == 0 && strspn(line + length, "\t :") > 0 &&
-            colon != NULL) {
-            line[strcspn(line, "\n")] = '\0';
-            (void)snprintf(value, size, "%s", colon + 1 + strspn(colon + 1, " "));
-            found = true;
-        }
-    }
+    size_t length = file == NULL ? 0 : fread(text, 1, CPUINFO_BYTES - 1, file);
+    text[length] = '\0';
     if (file != NULL) {
         (void)fclose(file);
     }
-    return found;
 }
 
-static json_t *cpu_model(void)
+/* The value behind "name : " of the first processor; NULL where there is none. */
+static json_t *cpuinfo(const char *text, const char *name)
 {
-    char text[256];
-    json_t *value = cpuinfo("model name", text, sizeof(text)) ? json_string(text) : NULL;
+    size_t length = strlen(name);
+    for (const char *line = text; *line != '\0'; line += strspn(line, "\n")) {
+        size_t end = strcspn(line, "\n");
+        const char *colon = memchr(line, ':', end);
+        if (strncmp(line, name, length) == 0 && strspn(line + length, "\t :") > 0 &&
+            colon != NULL) {
+            const char *value = colon + 1 + strspn(colon + 1, " ");
+            return json_stringn(value, (size_t)(line + end - value));
+        }
+        line += end;
+    }
+    return NULL;
+}
+
+static json_t *cpu_model(const char *text)
+{
+    json_t *value = cpuinfo(text, "model name");
     return value != NULL ? value : json_null();
 }
 
 /* Vendor, family, model and stepping tell the metric dictionary which processor it is. */
-static json_t *cpu_identity(void)
+static json_t *cpu_identity(const char *text)
 {
     static const char *const names[] = {"vendor_id",       "cpu family", "model",      "stepping",
                                         "CPU implementer", "CPU part",   "CPU variant"};
     json_t *identity = json_object();
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        char text[256];
-        if (cpuinfo(names[i], text, sizeof(text)) &&
-            json_object_set_new(identity, names[i], json_string(text)) != 0) {
+        json_t *value = cpuinfo(text, names[i]);
+        if (value != NULL && json_object_set_new(identity, names[i], value) != 0) {
             json_decref(identity);
             return NULL;
         }
@@ -254,10 +260,12 @@ static json_t *hypervisor(void)
 
 json_t *tc_provenance_build(uint64_t tsc_hz, const char *tsc_how)
 {
+    char text[CPUINFO_BYTES];
+    read_cpuinfo(text);
     /* No table of ours maps models to microarchitectures: the analysis does, from cpu_identity. */
     return json_pack(
         "{s:o, s:o, s:n, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o}",
-        "cpu_model", cpu_model(), "cpu_identity", cpu_identity(), "microarchitecture",
+        "cpu_model", cpu_model(text), "cpu_identity", cpu_identity(text), "microarchitecture",
         "cpus_online", (int)sysconf(_SC_NPROCESSORS_ONLN), "caches", caches(), "kernel", kernel(),
         "mitigations", mitigations(), "governor",
         line_or_null(CPU_DIR "/cpu0/cpufreq/scaling_governor"), "smt",

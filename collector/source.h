@@ -59,6 +59,7 @@ struct tc_source_request {
     const struct tc_cpus *cpus;
     const struct tc_event *events;
     size_t events_count;
+    uint64_t sample_ns; /* samples between a window's ends; 0: none */
     enum tc_scope scope;
     pid_t pid;
     const char *interface; /* whose bytes count; NULL: all interfaces' */
@@ -66,11 +67,35 @@ struct tc_source_request {
 
 struct tc_source;
 
-/* An open set; sources embed it as their first member. */
+/* Who takes the samples between a window's ends. */
+enum tc_sampling {
+    TC_SAMPLING_READ, /* whoever measures: wakes up and calls read() */
+    TC_SAMPLING_RING  /* the kernel, into memory that drain() empties */
+};
+
+/* An open set; sources embed it as their first member. Slots of one CPU are next to each other, and
+ * each CPU has the same number of them. */
 struct tc_counters {
     const struct tc_source *source;
     struct tc_slot *slots;
     size_t slots_count;
+    enum tc_sampling sampling;
+    char sampling_reason[TC_REASON_MAX]; /* why not the kernel; empty where it does */
+};
+
+/* The counters of one CPU at one instant. */
+struct tc_sample {
+    uint64_t t_ns;                     /* CLOCK_MONOTONIC */
+    size_t first_slot;                 /* of that CPU */
+    const struct tc_reading *readings; /* of all slots; that CPU's are of this instant */
+};
+
+typedef void (*tc_sample_take)(void *context, const struct tc_sample *sample);
+
+/* What became of the samples of the kernel, added up over calls. */
+struct tc_drained {
+    uint64_t lost;
+    uint64_t silent;
 };
 
 /* What a source can count here. reason names the remedy; empty where everything is available. */
@@ -92,6 +117,11 @@ struct tc_source {
     /* readings: slots_count of them; those that depth leaves out are untouched. No allocation. */
     int (*read)(struct tc_counters *counters, enum tc_depth depth, struct tc_reading *readings,
                 struct tc_error *err);
+    /* TC_SAMPLING_RING only: hands over the samples taken since the last call, each CPU's in order,
+     * and adds to drained->lost those that could not be kept. A CPU whose latest sample is older
+     * than since_ns is silent: it is counted, and read instead. No allocation. */
+    int (*drain)(struct tc_counters *counters, uint64_t since_ns, tc_sample_take take,
+                 void *context, struct tc_drained *drained, struct tc_error *err);
     int (*stop)(struct tc_counters *counters, struct tc_error *err);
     void (*close)(struct tc_counters *counters);
 };
@@ -104,6 +134,11 @@ static inline const char *tc_status_name(enum tc_status status)
 {
     static const char *const names[] = {"ok", "overlap", "unsupported", "not_permitted", "failed"};
     return names[status];
+}
+
+static inline const char *tc_sampling_name(enum tc_sampling sampling)
+{
+    return sampling == TC_SAMPLING_RING ? "ring" : "read";
 }
 
 static inline const char *tc_scope_name(enum tc_scope scope)

@@ -9,6 +9,13 @@
 enum tc_status tc_perf_explain(int code, const struct tc_event *event, enum tc_scope scope,
                                char *reason, size_t size);
 
+/* The clock that leads a CPU's group and has the kernel sample it every sample_ns. */
+void tc_perf_sampler_attr(struct perf_event_attr *attr, uint64_t sample_ns);
+
+/* An encoded event as it is opened. leads: it is the first of its group. */
+void tc_perf_member_attr(struct perf_event_attr *attr, const struct tc_event *event,
+                         enum tc_scope scope, bool leads, enum tc_sampling sampling);
+
 /* A tc_passes_fits for this machine: opens the group on the CPU that context (int *) names and
  * sees whether the kernel schedules it whole. */
 bool tc_perf_fits(const struct tc_event *events, size_t count, void *context);

@@ -8,6 +8,9 @@
 #include "collector/source_proc.h"
 
 #define NS_PER_S UINT64_C(1000000000)
+/* How often a window looks whether it is to end, and empties the rings, where nothing else wakes
+ * it up. */
+#define LOOK_NS NS_PER_S
 
 uint64_t tc_window_now_ns(void)
 {
@@ -38,28 +41,32 @@ static void close_snapshot(struct tc_snapshot *snapshot)
     }
 }
 
+/* Whether something changes between the ends that nobody but this process can sample. */
+static bool samples_at_wakeups(const struct tc_meter *meter)
+{
+    return meter->page != NULL || meter->perf->sampling == TC_SAMPLING_READ;
+}
+
 int tc_window_open(struct tc_window *window, const struct tc_meter *meter,
                    const struct tc_window_rule *rule, struct tc_error *err)
 {
-    *window = (struct tc_window){.rule = *rule,
-                                 .cpus = meter->cpus,
-                                 .slots = meter->perf->slots_count,
-                                 .samples_max = rule->max_ns / rule->sample_ns + 2};
+    *window = (struct tc_window){
+        .rule = *rule, .cpus = meter->cpus, .rows_max = rule->max_ns / rule->sample_ns + 2};
     window->latency_len = meter->page == NULL ? 0 : meter->page->header->hist_counts_len;
-    window->t_ns = calloc(window->samples_max, sizeof(uint64_t));
-    window->transactions = calloc(window->samples_max, sizeof(uint64_t));
-    window->idle_ns = calloc(window->samples_max, window->cpus * sizeof(uint64_t));
-    window->counts = calloc(window->samples_max, window->slots * sizeof(uint64_t));
-    window->scratch_perf = calloc(window->slots, sizeof(*window->scratch_perf));
+    window->t_ns = calloc(window->rows_max, sizeof(uint64_t));
+    window->transactions = calloc(window->rows_max, sizeof(uint64_t));
+    window->idle_ns = calloc(window->rows_max, window->cpus * sizeof(uint64_t));
+    window->scratch_perf = calloc(meter->perf->slots_count, sizeof(*window->scratch_perf));
     window->scratch_proc = calloc(meter->proc->slots_count, sizeof(*window->scratch_proc));
     bool whole = open_snapshot(&window->begin, meter, window->latency_len) &&
                  open_snapshot(&window->end, meter, window->latency_len) && window->t_ns != NULL &&
                  window->transactions != NULL && window->idle_ns != NULL &&
-                 window->counts != NULL && window->scratch_perf != NULL &&
-                 window->scratch_proc != NULL;
-    return whole ? 0
+                 window->scratch_perf != NULL && window->scratch_proc != NULL;
+    /* The kernel's samples go on while the last wake-up is late. */
+    size_t late = LOOK_NS / rule->sample_ns + 2;
+    return whole ? tc_samples_open(&window->counts, meter->perf, window->rows_max + late, err)
                  : tc_error_set(err, ENOMEM, "out of memory for a window of %zu samples",
-                                window->samples_max);
+                                window->rows_max);
 }
 
 void tc_window_close(struct tc_window *window)
@@ -69,7 +76,7 @@ void tc_window_close(struct tc_window *window)
     free(window->t_ns);
     free(window->transactions);
     free(window->idle_ns);
-    free(window->counts);
+    tc_samples_close(&window->counts);
     free(window->scratch_perf);
     free(window->scratch_proc);
     *window = (struct tc_window){0};
@@ -84,6 +91,7 @@ static int take_snapshot(struct tc_snapshot *snapshot, const struct tc_meter *me
     if (rc != 0) {
         return rc;
     }
+    snapshot->counted_ns = tc_window_now_ns();
     if (meter->page != NULL) {
         tc_page_sum(meter->page, snapshot->counts);
     }
@@ -94,84 +102,169 @@ static int take_snapshot(struct tc_snapshot *snapshot, const struct tc_meter *me
     return rc;
 }
 
-static void keep_sample(struct tc_window *window, uint64_t t_ns, uint64_t completed,
-                        const struct tc_reading *perf, const struct tc_reading *proc)
+static uint64_t under_way(const uint64_t counts[TC_COUNT_KINDS])
 {
-    size_t row = window->samples_count++;
+    uint64_t over = counts[TC_COUNT_COMPLETED];
+    for (int i = TC_COUNT_ERROR_FIRST; i < TC_COUNT_KINDS; i++) {
+        over += counts[i];
+    }
+    /* Read one after the other while the load counts on: an end may be seen without its start. */
+    return counts[TC_COUNT_STARTED] > over ? counts[TC_COUNT_STARTED] - over : 0;
+}
+
+static void look_at_load(struct tc_window *window, const struct tc_meter *meter,
+                         const uint64_t counts[TC_COUNT_KINDS])
+{
+    if (meter->page == NULL) {
+        return;
+    }
+    uint64_t most = meter->page->header->connections;
+    uint64_t now = under_way(counts);
+    now = now < most ? now : most;
+    window->under_way = now > window->under_way ? now : window->under_way;
+}
+
+uint64_t tc_window_completions(const struct tc_window *window)
+{
+    return window->rule.completions * window->under_way;
+}
+
+static void keep_row(struct tc_window *window, uint64_t t_ns, const uint64_t counts[TC_COUNT_KINDS],
+                     const struct tc_reading *proc)
+{
+    size_t row = window->rows++;
     window->t_ns[row] = t_ns - window->begin.t_ns;
-    window->transactions[row] = completed - window->begin.counts[TC_COUNT_COMPLETED];
+    window->transactions[row] =
+        counts[TC_COUNT_COMPLETED] - window->begin.counts[TC_COUNT_COMPLETED];
     for (size_t i = 0; i < window->cpus; i++) {
         size_t slot = tc_proc_cpu_slot(i, TC_PROC_IDLE);
         window->idle_ns[row * window->cpus + i] = proc[slot].raw - window->begin.proc[slot].raw;
     }
-    for (size_t i = 0; i < window->slots; i++) {
-        window->counts[row * window->slots + i] = perf[i].raw - window->begin.perf[i].raw;
+}
+
+/* What the kernel sampled within the window: it began before and goes on after. */
+static void keep_sample(void *context, const struct tc_sample *sample)
+{
+    struct tc_window *window = context;
+    bool ended = window->end.t_ns != 0;
+    if (sample->t_ns > window->begin.counted_ns && (!ended || sample->t_ns < window->end.t_ns)) {
+        tc_samples_add(&window->counts, sample->first_slot, sample->t_ns - window->begin.t_ns,
+                       window->begin.perf, sample->readings);
     }
 }
 
-static int take_sample(struct tc_window *window, const struct tc_meter *meter, uint64_t now_ns,
-                       uint64_t completed, struct tc_error *err)
+/* since_ns: a CPU without a sample from then on is read. */
+static int drain(struct tc_window *window, const struct tc_meter *meter, uint64_t since_ns,
+                 struct tc_error *err)
 {
-    int rc = meter->perf->source->read(meter->perf, TC_DEPTH_SAMPLE, window->scratch_perf, err);
-    if (rc == 0) {
-        rc = meter->proc->source->read(meter->proc, TC_DEPTH_SAMPLE, window->scratch_proc, err);
+    return meter->perf->sampling == TC_SAMPLING_RING
+               ? meter->perf->source->drain(meter->perf, since_ns, keep_sample, window,
+                                            &window->drained, err)
+               : 0;
+}
+
+static int take_sample(struct tc_window *window, const struct tc_meter *meter, uint64_t now_ns,
+                       const uint64_t counts[TC_COUNT_KINDS], struct tc_error *err)
+{
+    int rc = drain(window, meter, now_ns - window->rule.sample_ns, err);
+    if (rc != 0 || !samples_at_wakeups(meter)) {
+        return rc;
     }
+    if (meter->perf->sampling == TC_SAMPLING_READ) {
+        rc = meter->perf->source->read(meter->perf, TC_DEPTH_SAMPLE, window->scratch_perf, err);
+        if (rc != 0) {
+            return rc;
+        }
+        tc_samples_add_all(&window->counts, now_ns - window->begin.t_ns, window->begin.perf,
+                           window->scratch_perf);
+    }
+    rc = meter->proc->source->read(meter->proc, TC_DEPTH_SAMPLE, window->scratch_proc, err);
     if (rc == 0) {
-        keep_sample(window, now_ns, completed, window->scratch_perf, window->scratch_proc);
+        keep_row(window, now_ns, counts, window->scratch_proc);
     }
     return rc;
 }
 
-static uint64_t completed_now(const struct tc_meter *meter)
+/* Sleeps to the next multiple of the period since begin, or to the shortest window's end. The first
+ * sleep is one sample long and shows whether the kernel samples every CPU; once it does not, each
+ * sample has its wake-up. */
+static void sleep_on(const struct tc_window *window, const struct tc_meter *meter)
 {
-    uint64_t sums[TC_COUNT_KINDS] = {0};
-    if (meter->page != NULL) {
-        tc_page_sum(meter->page, sums);
+    uint64_t passed_ns = tc_window_now_ns() - window->begin.t_ns;
+    bool for_looks = !samples_at_wakeups(meter) && window->drained.silent == 0 &&
+                     passed_ns >= window->rule.sample_ns;
+    uint64_t period_ns = for_looks ? LOOK_NS : window->rule.sample_ns;
+    uint64_t next_ns = (passed_ns / period_ns + 1) * period_ns;
+    if (passed_ns < window->rule.duration_ns && next_ns > window->rule.duration_ns) {
+        next_ns = window->rule.duration_ns;
     }
-    return sums[TC_COUNT_COMPLETED];
-}
-
-/* Sleeps to the next multiple of the sampling period since begin. */
-static void wait_for_sample(const struct tc_window *window)
-{
-    uint64_t period_ns = window->rule.sample_ns;
-    uint64_t passed = (tc_window_now_ns() - window->begin.t_ns) / period_ns;
-    uint64_t next_ns = window->begin.t_ns + (passed + 1) * period_ns;
+    next_ns += window->begin.t_ns;
     const struct timespec at = {.tv_sec = (time_t)(next_ns / NS_PER_S),
                                 .tv_nsec = (long)(next_ns % NS_PER_S)};
     /* A signal ends the sleep early; watch looks why. */
     (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
 }
 
+static bool is_over(const struct tc_window *window, uint64_t now_ns,
+                    const uint64_t counts[TC_COUNT_KINDS])
+{
+    uint64_t elapsed_ns = now_ns - window->begin.t_ns;
+    uint64_t completed = counts[TC_COUNT_COMPLETED] - window->begin.counts[TC_COUNT_COMPLETED];
+    bool enough =
+        elapsed_ns >= window->rule.duration_ns && completed >= tc_window_completions(window);
+    return enough || elapsed_ns >= window->rule.max_ns || window->rows + 1 == window->rows_max;
+}
+
+static int finish(struct tc_window *window, const struct tc_meter *meter, struct tc_error *err)
+{
+    int rc = take_snapshot(&window->end, meter, err);
+    if (rc == 0) {
+        rc = drain(window, meter, 0, err);
+    }
+    if (rc == 0) {
+        keep_row(window, window->end.t_ns, window->end.counts, window->end.proc);
+        tc_samples_add_all(&window->counts, window->end.t_ns - window->begin.t_ns,
+                           window->begin.perf, window->end.perf);
+    }
+    return rc;
+}
+
 int tc_window_run(struct tc_window *window, const struct tc_meter *meter, tc_window_watch watch,
                   void *context, struct tc_error *err)
 {
-    const struct tc_window_rule *rule = &window->rule;
-    window->samples_count = 0;
     (void)clock_gettime(CLOCK_REALTIME, &window->start_utc);
     int rc = take_snapshot(&window->begin, meter, err);
+    look_at_load(window, meter, window->begin.counts);
     while (rc == 0) {
-        wait_for_sample(window);
+        uint64_t counts[TC_COUNT_KINDS] = {0};
+        sleep_on(window, meter);
         if ((rc = watch(context, err)) != 0) {
             break;
         }
         uint64_t now_ns = tc_window_now_ns();
-        uint64_t elapsed_ns = now_ns - window->begin.t_ns;
-        uint64_t completed = completed_now(meter);
-        bool enough = elapsed_ns >= rule->duration_ns &&
-                      completed - window->begin.counts[TC_COUNT_COMPLETED] >= rule->completions;
-        if (enough || elapsed_ns >= rule->max_ns ||
-            window->samples_count + 1 == window->samples_max) {
-            break;
+        if (meter->page != NULL) {
+            tc_page_sum(meter->page, counts);
         }
-        rc = take_sample(window, meter, now_ns, completed, err);
+        look_at_load(window, meter, counts);
+        if (is_over(window, now_ns, counts)) {
+            return finish(window, meter, err);
+        }
+        rc = take_sample(window, meter, now_ns, counts, err);
     }
-    if (rc != 0 || (rc = take_snapshot(&window->end, meter, err)) != 0) {
-        return rc;
+    return rc;
+}
+
+uint64_t tc_window_missing(const struct tc_window *window)
+{
+    uint64_t expected = (window->end.t_ns - window->begin.t_ns) / window->rule.sample_ns;
+    uint64_t missing = 0;
+    for (size_t i = 0; i < window->counts.count; i++) {
+        /* The last row is the end's own; the one that was due then may come after it. */
+        uint64_t kept = window->counts.series[i].rows;
+        uint64_t of_one = kept < expected ? expected - kept : 0;
+        missing = of_one > missing ? of_one : missing;
     }
-    keep_sample(window, window->end.t_ns, window->end.counts[TC_COUNT_COMPLETED], window->end.perf,
-                window->end.proc);
-    return 0;
+    return missing;
 }
 
 static uint64_t proc_delta(const struct tc_window *window, size_t slot)

@@ -1,10 +1,12 @@
 /* One window: readings of everything at both ends and samples in between, into memory that was
- * prepared before. Between begin and end nothing is allocated, locked or logged. */
+ * prepared before. Between begin and end nothing is allocated, locked or logged, and nobody wakes
+ * up for what the kernel samples by itself. */
 #ifndef TC_COLLECTOR_WINDOW_H
 #define TC_COLLECTOR_WINDOW_H
 
 #include <time.h>
 
+#include "collector/samples.h"
 #include "collector/source.h"
 #include "workloads/common/page.h"
 
@@ -16,7 +18,8 @@ struct tc_meter {
     size_t cpus;                /* of the set that proc was opened for */
 };
 
-/* When a window ends: after duration_ns and `completions`, but not beyond max_ns. */
+/* When a window ends: after duration_ns and, with a load, `completions` for each transaction that
+ * was under way at once, but not beyond max_ns. */
 struct tc_window_rule {
     uint64_t duration_ns;
     uint64_t completions;
@@ -25,7 +28,8 @@ struct tc_window_rule {
 };
 
 struct tc_snapshot {
-    uint64_t t_ns; /* CLOCK_MONOTONIC */
+    uint64_t t_ns;       /* CLOCK_MONOTONIC */
+    uint64_t counted_ns; /* when the last counter had been read */
     struct tc_reading *perf;
     struct tc_reading *proc;
     uint64_t counts[TC_COUNT_KINDS];
@@ -38,16 +42,16 @@ struct tc_window {
     struct tc_snapshot begin;
     struct tc_snapshot end;
     size_t latency_len;
-    /* Samples, cumulative from begin; row i of idle_ns has one value per CPU, of counts one per
-     * slot of perf. */
-    size_t samples_count;
-    size_t samples_max;
+    uint64_t under_way; /* most transactions seen under way at once */
+    /* What is sampled at wake-ups, cumulative from begin; row i of idle_ns has one per CPU. */
+    size_t rows;
+    size_t rows_max;
     uint64_t *t_ns;
     uint64_t *transactions;
     uint64_t *idle_ns;
-    uint64_t *counts;
     size_t cpus;
-    size_t slots;
+    struct tc_samples counts;
+    struct tc_drained drained;
     struct tc_reading *scratch_perf;
     struct tc_reading *scratch_proc;
 };
@@ -69,6 +73,13 @@ uint64_t tc_window_now_ns(void);
 
 /* Idle time of CPU number i of the set over the whole window, by the best clock there is. */
 uint64_t tc_window_idle_ns(const struct tc_window *window, const struct tc_meter *meter, size_t i);
+
+/* Completions that the rule asks for. */
+uint64_t tc_window_completions(const struct tc_window *window);
+
+/* Samples of the counters that the window should have had and has not, of the CPU that lacks most.
+ */
+uint64_t tc_window_missing(const struct tc_window *window);
 
 /* How fine that clock is. */
 uint64_t tc_window_idle_resolution_ns(const struct tc_meter *meter, size_t i);

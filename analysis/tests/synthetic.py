@@ -134,7 +134,16 @@ def window(**other: Any) -> dict[str, Any]:
             "last_byte": histogram(range(2_000_000, 3_000_000, 1000)),
         },
         "server_rss_bytes": 5 << 20,
-        "samples": {"t_ns": [SECOND], "transactions": [1000], "idle_ns": {"0": [SECOND // 4]}},
+        "samples": {
+            "how": "ring",
+            "reason": None,
+            "t_ns": [SECOND],
+            "transactions": [1000],
+            "idle_ns": {"0": [SECOND // 4]},
+            "counts": {
+                "0": {"t_ns": [SECOND // 2, SECOND], "cycles:u": [200_500_000, 400_001_000]}
+            },
+        },
         **other,
     }
 

@@ -31,7 +31,7 @@ __all__ = ["Cell", "CommandServer", "Load", "Rules", "human_size"]
 MACHINES = ("native",)
 SERVERS = ("serve", "nginx")
 CLOSED_LOOP_CONNECTIONS = 16
-OPEN_LOOP_CONNECTIONS = 64  # a limit; windows are as many completions long as it asks for
+OPEN_LOOP_CONNECTIONS = 64  # a limit, seldom reached
 PLACEHOLDERS = ("address", "port", "size", "cpus", "cpu_list", "bodies", "certificate")
 
 _BYTE_SIZE = TypeAdapter(ByteSize)

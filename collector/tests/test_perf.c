@@ -81,6 +81,48 @@ static void encodes_golden_fields(void **state)
 #endif
 }
 
+/* The clock takes no counter and samples all of its group; whoever is in it goes by its clock. */
+static void samples_by_golden_fields(void **state)
+{
+    (void)state;
+    struct perf_event_attr attr;
+    tc_perf_sampler_attr(&attr, 100000000);
+    assert_int_equal(attr.type, PERF_TYPE_SOFTWARE);
+    assert_int_equal(attr.config, PERF_COUNT_SW_CPU_CLOCK);
+    assert_int_equal(attr.sample_period, 100000000);
+    assert_int_equal(attr.freq, 0);
+    assert_int_equal(attr.sample_type, PERF_SAMPLE_TIME | PERF_SAMPLE_READ);
+    assert_int_equal(attr.read_format, PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED |
+                                           PERF_FORMAT_TOTAL_TIME_RUNNING);
+    assert_int_equal(attr.disabled, 1);
+    assert_int_equal(attr.inherit, 0);
+    assert_int_equal(attr.use_clockid, 1);
+    assert_int_equal(attr.clockid, CLOCK_MONOTONIC);
+    assert_int_equal(attr.watermark, 1);
+    assert_int_equal(attr.wakeup_watermark, UINT32_MAX);
+    struct tc_event event = encoded("perf::instructions", TC_MODE_KERNEL);
+    tc_perf_member_attr(&attr, &event, TC_SCOPE_CPU, false, TC_SAMPLING_RING);
+    assert_int_equal(attr.type, PERF_TYPE_HARDWARE);
+    assert_int_equal(attr.config, PERF_COUNT_HW_INSTRUCTIONS);
+    assert_int_equal(attr.exclude_user, 1);
+    assert_int_equal(attr.exclude_kernel, 0);
+    assert_int_equal(attr.sample_period, 0);
+    assert_int_equal(attr.sample_type, 0);
+    assert_int_equal(attr.read_format, PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED |
+                                           PERF_FORMAT_TOTAL_TIME_RUNNING);
+    assert_int_equal(attr.disabled, 0);
+    assert_int_equal(attr.pinned, 0);
+    assert_int_equal(attr.inherit, 0);
+    assert_int_equal(attr.use_clockid, 1);
+    assert_int_equal(attr.clockid, CLOCK_MONOTONIC);
+    tc_perf_member_attr(&attr, &event, TC_SCOPE_PROCESS, true, TC_SAMPLING_READ);
+    assert_int_equal(attr.read_format,
+                     PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING);
+    assert_int_equal(attr.disabled, 1);
+    assert_int_equal(attr.inherit, 1);
+    assert_int_equal(attr.use_clockid, 0);
+}
+
 static void refuses_what_would_read_zero(void **state)
 {
     (void)state;
@@ -138,7 +180,7 @@ __attribute__((no_sanitize("address", "thread"))) static void fault_in(volatile 
     }
 }
 
-static void counts_page_faults_exactly(void **state)
+static void counts_page_faults(void **state)
 {
     (void)state;
     struct tc_counters *counters = open_on_self("page-faults:u");
@@ -155,7 +197,8 @@ static void counts_page_faults_exactly(void **state)
     assert_int_equal(tc_source_perf.read(counters, TC_DEPTH_END, &before, NULL), 0);
     fault_in(area + (size_t)3 * (size_t)sysconf(_SC_PAGESIZE), 1000);
     assert_int_equal(tc_source_perf.read(counters, TC_DEPTH_END, &after, NULL), 0);
-    assert_int_equal(after.raw - before.raw, 1000);
+    /* Pages of the code between the two readings may come in too, as under a sanitizer. */
+    assert_in_range(after.raw - before.raw, 1000, 1004);
     assert_true(after.enabled_ns > before.enabled_ns);
     assert_int_equal(after.enabled_ns - before.enabled_ns, after.running_ns - before.running_ns);
     unmap(area, 1003);
@@ -246,8 +289,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_errno_names_its_remedy),
         cmocka_unit_test(encodes_golden_fields),
+        cmocka_unit_test(samples_by_golden_fields),
         cmocka_unit_test(refuses_what_would_read_zero),
-        cmocka_unit_test(counts_page_faults_exactly),
+        cmocka_unit_test(counts_page_faults),
         cmocka_unit_test(counts_context_switches_as_the_kernel_does),
         cmocka_unit_test(goes_on_after_a_stop),
         cmocka_unit_test(says_why_an_event_is_not_counted),

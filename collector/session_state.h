@@ -1,0 +1,65 @@
+/* What the parts of a session share: session.c (the order of things), session_start.c,
+ * session_measure.c. */
+#ifndef TC_COLLECTOR_SESSION_STATE_H
+#define TC_COLLECTOR_SESSION_STATE_H
+
+#include "collector/record.h"
+#include "collector/session.h"
+#include "collector/source.h"
+#include "collector/window.h"
+
+#define NS_PER_S UINT64_C(1000000000)
+
+struct tc_session {
+    const struct tc_session_options *options;
+    struct tc_record record;
+    struct tc_network network;
+    struct tc_keeper server;
+    struct tc_keeper load;
+    bool load_runs;
+    int page_fd;
+    struct tc_page page;
+    char **load_argv;
+    char *page_path;
+    struct tc_pass *passes;
+    size_t passes_count;
+    enum tc_scope scope;
+    struct tc_counters *perf[TC_PASSES_MAX];
+    struct tc_counters *proc;
+    struct tc_window *idle; /* one per pass */
+    bool overlap;
+    uint64_t window_ns;
+    uint64_t tsc_hz;
+    const char *tsc_how;
+    json_t *notes;
+    const char *phase; /* for messages */
+};
+
+/* 0, or why to stop now: a signal, or the end of server or load. A tc_window_watch. */
+TC_MUST_CHECK int tc_session_watch(void *context, struct tc_error *err);
+
+/* A text for the notes of the windows to come. */
+TC_MUST_CHECK int tc_session_note(struct tc_session *session, json_t *text, struct tc_error *err);
+
+/* ", error_connect: 12": the errors by kind between two sums, into text. */
+void tc_session_list_errors(const uint64_t *begin, const uint64_t *end, char *text, size_t size);
+
+struct tc_meter tc_session_meter(const struct tc_session *session, size_t pass, bool loaded);
+
+TC_MUST_CHECK int tc_session_make_passes(struct tc_session *session, struct tc_error *err);
+/* command: whose tree is counted where CPUs may not be; keeper: above the server (0: none). */
+TC_MUST_CHECK int tc_session_open_counters(struct tc_session *session, pid_t command, pid_t keeper,
+                                           struct tc_error *err);
+TC_MUST_CHECK int tc_session_start_server(struct tc_session *session, struct tc_error *err);
+TC_MUST_CHECK int tc_session_start_load(struct tc_session *session, struct tc_error *err);
+TC_MUST_CHECK int tc_session_warm_up(struct tc_session *session, struct tc_error *err);
+
+/* A window each, into a line of the record. */
+TC_MUST_CHECK int tc_session_measure_idle(struct tc_session *session, size_t pass,
+                                          struct tc_error *err);
+TC_MUST_CHECK int tc_session_measure_window(struct tc_session *session, size_t pass, size_t index,
+                                            struct tc_error *err);
+TC_MUST_CHECK int tc_session_measure_sample(struct tc_session *session, size_t pass,
+                                            struct tc_error *err);
+
+#endif
