@@ -12,14 +12,15 @@ import sys
 import tempfile
 import tomllib
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tlscost.errors import DONE, FAILED, TlscostError
 from tlscost.paths import root
 
-__all__ = ["PARTS", "run"]
+__all__ = ["PARTS", "Session", "reports_fail", "run"]
 
 _RUNNERS = re.compile(
     r"^\d+% tests passed, \d+ tests? failed out of \d+"  # ctest
@@ -32,6 +33,8 @@ _CHECKERS = re.compile(
 _C_SOURCES = ("collector", "workloads")
 # What drives the programs as their users do; quick enough to repeat under each sanitizer.
 _CLIENT_TESTS = ("test_serve_clients", "test_load", "test_collect")
+# Nothing new to a sanitizer: profiles that differ in keys and ciphers only, rates, growth.
+_CLIENT_SELECTION = "not (krsa3072 or rsa1024 or chacha20 or stall or rate_is_kept or memory)"
 
 
 @dataclass
@@ -42,6 +45,8 @@ class Session:
     ----------
     results : Path
         Where the runners leave their machine-readable results.
+    env : dict of str
+        Added to the environment of what is run.
     steps : list of str
         What each step came to.
     summaries : list of str
@@ -55,6 +60,7 @@ class Session:
 
     results: Path
     part: str = ""
+    env: dict[str, str] = field(default_factory=dict)
     steps: list[str] = field(default_factory=list)
     summaries: list[str] = field(default_factory=list)
     passed: int = 0
@@ -68,11 +74,10 @@ class Session:
         results: Path,
         *,
         cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
     ) -> None:
         """Run a test runner that leaves its results in a JUnit file, and count them."""
         results.unlink(missing_ok=True)
-        exit_code = self._run(name, argv, cwd, env)
+        exit_code = self._run(name, argv, cwd)
         passed, failed, skipped = _results(results) if results.exists() else (0, 0, [])
         self.passed += passed
         self.skipped += skipped
@@ -93,19 +98,13 @@ class Session:
         self.steps.append(f"FAILED: {self.part}: {what}")
         self.failures += tests
 
-    def _run(
-        self,
-        name: str,
-        argv: Sequence[str | Path],
-        cwd: Path | None,
-        env: Mapping[str, str] | None = None,
-    ) -> int:
+    def _run(self, name: str, argv: Sequence[str | Path], cwd: Path | None) -> int:
         """Run a command, its output streaming through; keep its summary lines."""
         print(f"\n--- {self.part}: {name}", flush=True)
         process = subprocess.Popen(
             list(map(str, argv)),
             cwd=cwd or root(),
-            env={**os.environ, **(env or {})},
+            env={**os.environ, **self.env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -162,7 +161,17 @@ def _sanitizers(session: Session) -> None:
 
 
 def _clients(session: Session, preset: str) -> None:
-    """Run the programs of a sanitizer build under real clients; any report is a failure.
+    """Run the programs of a sanitizer build under real clients."""
+    name = f"clients {preset}"
+    with reports_fail(session, name):
+        session.env["TLSCOST_BIN"] = str(root() / "build" / preset / "bin")
+        tests = [f"tests/{module}.py" for module in _CLIENT_TESTS]
+        _pytest(session, name, [*tests, "-k", _CLIENT_SELECTION])
+
+
+@contextmanager
+def reports_fail(session: Session, name: str) -> Iterator[None]:
+    """Make any sanitizer's report in the meantime a failure.
 
     Exit codes would not do: what a test kills has none, and the collector asks for none of those
     that it stops.
@@ -170,19 +179,16 @@ def _clients(session: Session, preset: str) -> None:
     with tempfile.TemporaryDirectory(prefix="tlscost-sanitizer-") as directory:
         reports = Path(directory)
         reports.chmod(0o1777)  # for programs that tests start as another user
+        before = session.env
         options = f"log_path={reports / 'report'}"
-        _pytest(
-            session,
-            f"clients {preset}",
-            [f"tests/{name}.py" for name in _CLIENT_TESTS],
-            {
-                "TLSCOST_BIN": str(root() / "build" / preset / "bin"),
-                **{f"{name}_OPTIONS": options for name in ("ASAN", "TSAN", "UBSAN")},
-            },
-        )
+        session.env = before | {f"{it}_OPTIONS": options for it in ("ASAN", "TSAN", "UBSAN")}
+        try:
+            yield
+        finally:
+            session.env = before
         for report in sorted(reports.iterdir()):
             print(report.read_text(errors="replace"), flush=True)
-            session.fail(f"clients {preset}: a sanitizer's report, above ({report.name})")
+            session.fail(f"{name}: a sanitizer's report, above ({report.name})")
 
 
 def _fuzz(session: Session) -> None:
@@ -211,15 +217,10 @@ def _python(session: Session) -> None:
     _pytest(session, "pytest")
 
 
-def _pytest(
-    session: Session,
-    name: str,
-    tests: Sequence[str] = (),
-    env: Mapping[str, str] | None = None,
-) -> None:
+def _pytest(session: Session, name: str, options: Sequence[str] = ()) -> None:
     results = session.results / f"{name.replace(' ', '-')}.xml"
-    argv = [sys.executable, "-m", "pytest", "--color=no", f"--junitxml={results}", *tests]
-    session.tests(name, argv, results, cwd=root() / "analysis", env=env)
+    argv = [sys.executable, "-m", "pytest", "--color=no", f"--junitxml={results}", *options]
+    session.tests(name, argv, results, cwd=root() / "analysis")
 
 
 def _notebooks(session: Session) -> None:
