@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <openssl/crypto.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,12 +36,7 @@ int tc_record_open(struct tc_record *record, const char *path, struct tc_error *
         record->partial = NULL;
         return tc_error_set(err, ENOMEM, "out of memory for the record");
     }
-    /* An OPENSSL_CONF that is meant for the server must not reach the checksum. */
-    record->digest =
-        OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL) == 1 ? EVP_MD_CTX_new() : NULL;
-    if (record->digest == NULL || EVP_DigestInit_ex(record->digest, EVP_sha256(), NULL) != 1) {
-        return tc_error_set(err, ENOMEM, "SHA-256 cannot be had from OpenSSL");
-    }
+    sha256_init(&record->digest);
     record->fd = open(record->partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     return record->fd >= 0
                ? 0
@@ -118,10 +112,8 @@ int tc_record_write(struct tc_record *record, json_t *line, struct tc_error *err
         return tc_error_set(err, ENOMEM, "out of memory for a line of the record");
     }
     int rc = write_line(record, text, window, err);
-    if (rc == 0 && EVP_DigestUpdate(record->digest, text, strlen(text)) != 1) {
-        rc = tc_error_set(err, EIO, "SHA-256 of the record fails");
-    }
     if (rc == 0) {
+        sha256_update(&record->digest, strlen(text), (const uint8_t *)text);
         record->lines++;
         record->windows += window ? 1 : 0;
     }
@@ -145,14 +137,11 @@ static int sync_directory(const char *path, struct tc_error *err)
 
 int tc_record_finish(struct tc_record *record, struct tc_error *err)
 {
-    unsigned char hash[EVP_MAX_MD_SIZE];
-    unsigned length = 0;
-    char hex[2 * EVP_MAX_MD_SIZE + 1] = "";
-    if (EVP_DigestFinal_ex(record->digest, hash, &length) != 1) {
-        return tc_error_set(err, EIO, "SHA-256 of the record fails");
-    }
-    for (unsigned i = 0; i < length; i++) {
-        (void)snprintf(hex + (size_t)2 * i, 3, "%02x", hash[i]);
+    uint8_t hash[SHA256_DIGEST_SIZE];
+    char hex[2 * SHA256_DIGEST_SIZE + 1] = "";
+    sha256_digest(&record->digest, sizeof(hash), hash);
+    for (size_t i = 0; i < sizeof(hash); i++) {
+        (void)snprintf(hex + 2 * i, 3, "%02x", hash[i]);
     }
     char *text = dump(json_pack("{s:s, s:I, s:I, s:o, s:s}", "type", "footer", "lines",
                                 (json_int_t)record->lines, "windows", (json_int_t)record->windows,
@@ -173,8 +162,6 @@ void tc_record_close(struct tc_record *record)
         (void)close(record->fd);
     }
     record->fd = -1;
-    EVP_MD_CTX_free(record->digest);
-    record->digest = NULL;
     free(record->path);
     free(record->partial);
     record->path = NULL;

@@ -3,7 +3,7 @@
 #define TC_COLLECTOR_RECORD_H
 
 #include <jansson.h>
-#include <openssl/evp.h>
+#include <nettle/sha2.h>
 #include <stddef.h>
 #include <sys/types.h>
 #include <time.h>
@@ -14,7 +14,7 @@ struct tc_record {
     char *path;    /* NAME.jsonl */
     char *partial; /* NAME.jsonl.partial */
     int fd;
-    EVP_MD_CTX *digest;
+    struct sha256_ctx digest;
     off_t length; /* bytes of whole lines */
     size_t lines;
     size_t windows;

@@ -125,7 +125,6 @@ static void open_session(struct tc_session *session, const struct tc_session_opt
     session->record.fd = -1;
     session->network = (struct tc_network){.home = -1, .server = -1, .load = -1};
     session->overlap = tc_cpus_overlap(&options->server_cpus, &options->load_cpus);
-    session->scope = tc_perf_scope(options->server_cpus.ids[0]);
     session->tsc_hz = tc_provenance_tsc_hz(&session->tsc_how);
 }
 
@@ -144,6 +143,7 @@ static enum tc_outcome prepare(struct tc_session *session, struct tc_error *err)
     if (tc_placement_apply(&options->collector_cpus, NULL, err) != 0) {
         return TC_CANNOT;
     }
+    session->scope = tc_perf_scope(options->server_cpus.ids[0]);
     rc = tc_session_make_passes(session, err);
     if (rc != 0) {
         return rc == -ENOMEM ? TC_FAILED : TC_BAD_INPUT;

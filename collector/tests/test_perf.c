@@ -226,7 +226,8 @@ static void counts_context_switches_as_the_kernel_does(void **state)
     assert_int_equal(tc_source_perf.read(counters, TC_DEPTH_END, &after, NULL), 0);
     (void)getrusage(RUSAGE_SELF, &used[1]);
     long switches = used[1].ru_nvcsw - used[0].ru_nvcsw + used[1].ru_nivcsw - used[0].ru_nivcsw;
-    assert_in_range(after.raw - before.raw, 50, switches);
+    /* A nap that is over before the CPU is given up is none. */
+    assert_in_range(after.raw - before.raw, 40, switches);
     tc_source_perf.close(counters);
 }
 
