@@ -29,9 +29,11 @@ static void set_up(struct fixture *f, uint64_t at)
 
 static void put(struct fixture *f, const void *from, size_t bytes)
 {
-    const uint8_t *byte = from;
+    uint8_t record[DATA_BYTES] = {0};
+    assert_in_range(bytes, 1, sizeof(record));
+    memcpy(record, from, bytes);
     for (size_t i = 0; i < bytes; i++) {
-        f->data[f->page.data_head++ % DATA_BYTES] = byte[i];
+        f->data[f->page.data_head++ % DATA_BYTES] = record[i];
     }
 }
 
