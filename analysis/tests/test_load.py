@@ -7,9 +7,11 @@ import json
 import os
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -144,6 +146,17 @@ def chunked(connection: socket.socket) -> None:
     connection.sendall(b"0\r\n\r\n")
 
 
+def endless(connection: socket.socket) -> None:
+    """Send chunks of one byte from a file: faster than they can be parsed."""
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    with tempfile.TemporaryFile() as file:
+        file.writelines(b"1\r\n%c\r\n" % byte for byte in pattern(4093 * 256))
+        file.flush()
+        while True:
+            connection.sendfile(file, 0)
+
+
 @pytest.mark.parametrize("profile", PROFILES, ids=str)
 @pytest.mark.parametrize("keepalive", [False, True], ids=["close", "keepalive"])
 def test_every_size_is_fetched_and_counted(
@@ -203,6 +216,34 @@ def test_a_misbehaving_server_has_its_kind_of_error(
     with listening(behave) as url:
         summary = load(url, "--transactions", 8, *options, code=1)
         assert errors(summary) == {f"error_{kind}": 8}
+
+
+def test_an_endless_body_ends_at_the_timeout() -> None:
+    """A server faster than the load generator, whose socket therefore is never empty."""
+    with listening(endless) as url:
+        options = ["--timeout", 0.5, "--connections", 2, "--transactions", 2]
+        summary = load(f"{url}/", *options, code=1)
+    assert errors(summary) == {"error_timeout": 2}
+
+
+def test_a_tls_server_that_sends_on_is_left(tmp_path: Path) -> None:
+    """More than it announced, for ever, once the response is whole."""
+    argv = [binary(), "--profile", str(profile_path(TLS13)), "--write-certificate", str(tmp_path)]
+    subprocess.run(argv, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+
+    def behave(raw: socket.socket) -> None:
+        with context.wrap_socket(raw, server_side=True) as connection:
+            connection.recv(65536)
+            connection.sendall(GOOD)
+            while True:
+                connection.sendall(BODY * 4096)
+
+    with listening(behave) as url:
+        options = ["--transactions", 4, "--connections", 2, "--expect-size", 30]
+        summary = load(url.replace("http:", "https:"), *options)
+    assert summary["counts"]["completed"] == 4
 
 
 def test_a_dead_server_is_not_hammered() -> None:

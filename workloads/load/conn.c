@@ -10,6 +10,11 @@
 /* For the server to close first. Some wait for us instead (openssl s_server does). */
 #define CLOSE_WAIT_NS UINT64_C(20000000)
 
+/* What is read of one connection before others, deadlines and signals get their turn. */
+enum { TURN_BYTES = 4 << 20 };
+
+#define EVENTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
+
 static void record(struct tc_worker *worker, enum tc_latency kind, uint64_t from_ns, uint64_t to_ns)
 {
     tc_page_record(&worker->load->page, worker->index, kind, (int64_t)(to_ns - from_ns));
@@ -93,8 +98,7 @@ static int open_stream(struct tc_worker *worker, struct tc_conn *conn, int fd)
         return TC_COUNT_ERROR_RESOURCE;
     }
     /* Once, for everything: what is not awaited does not come again, as edges do not repeat. */
-    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
-                                .data.ptr = conn};
+    struct epoll_event event = {.events = EVENTS, .data.ptr = conn};
     return epoll_ctl(worker->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0
                                                                        : TC_COUNT_ERROR_RESOURCE;
 }
@@ -155,12 +159,10 @@ static void finish_closing(struct tc_worker *worker, struct tc_conn *conn)
 {
     /* The server's close_notify, left unread, would turn our FIN into a reset. */
     if (conn->stream.ssl != NULL) {
-        ssize_t got = 0;
-        do {
-            got =
-                conn->stream.transport->read(&conn->stream, worker->buffer, TC_WORKER_BUFFER_BYTES);
-        } while (got > 0);
-        conn->hangup = conn->hangup || got == TC_IO_FAILED;
+        ssize_t got =
+            conn->stream.transport->read(&conn->stream, worker->buffer, TC_WORKER_BUFFER_BYTES);
+        /* Nor does anyone wait for the end of what follows a whole response. */
+        conn->hangup = conn->hangup || got == TC_IO_FAILED || got > 0;
     }
     if (conn->hangup) {
         tc_conn_close(conn, false);
@@ -196,10 +198,24 @@ static ssize_t receive_some(struct tc_worker *worker, struct tc_conn *conn)
     return conn->stream.transport->read(&conn->stream, worker->buffer, TC_WORKER_BUFFER_BYTES);
 }
 
+/* Ends its turn: edges do not repeat, but setting the events anew tells of those that hold. */
+static void yield(struct tc_worker *worker, struct tc_conn *conn)
+{
+    struct epoll_event event = {.events = EVENTS, .data.ptr = conn};
+    if (epoll_ctl(worker->epoll_fd, EPOLL_CTL_MOD, conn->stream.fd, &event) != 0) {
+        fail(worker, conn, TC_COUNT_ERROR_RESOURCE);
+    }
+}
+
 static void receive(struct tc_worker *worker, struct tc_conn *conn)
 {
     struct tc_response *response = &conn->response;
+    size_t received = 0;
     while (response->state == TC_RESPONSE_MORE) {
+        if (received >= TURN_BYTES) {
+            yield(worker, conn);
+            return;
+        }
         bool skipping = response->skippable_bytes > 0 && conn->stream.ssl == NULL;
         ssize_t got = receive_some(worker, conn);
         if (got == TC_IO_WANT_READ || got == TC_IO_WANT_WRITE) {
@@ -214,6 +230,7 @@ static void receive(struct tc_worker *worker, struct tc_conn *conn)
             conn->hangup = conn->hangup || conn->stream.ssl == NULL;
             (void)tc_response_end(response);
         } else {
+            received += (size_t)got;
             if (!conn->answered) {
                 conn->answered = true;
                 record(worker, TC_LATENCY_FIRST_BYTE, conn->scheduled_ns, now_ns);
