@@ -10,7 +10,7 @@ import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,10 +95,12 @@ def binary() -> str:
 
 
 @contextlib.contextmanager
-def serving(tmp: Path, profile: str | None = None, *options: str) -> Iterator[Serve]:
+def serving(
+    tmp: Path, profile: str | None = None, *options: str, sizes: Sequence[int] = SIZES
+) -> Iterator[Serve]:
     """Run a server on a free port; on leaving, it must drain and exit with 0."""
     argv = [binary(), "--listen", "127.0.0.1:0", "--json", "--drain-timeout", "2"]
-    for size in SIZES:
+    for size in sizes:
         argv += ["--size", str(size)]
     if profile is not None:
         argv += ["--profile", str(profile_path(profile))]

@@ -306,6 +306,40 @@ def established(server: Serve) -> int:
 
 
 @pytest.mark.parametrize("profile", [None, TLS13])
+def test_an_empty_body_is_served_alone(profile: str | None, tmp_path: Path) -> None:
+    with serving(tmp_path, profile, sizes=[0]) as server:
+        assert get(server, 0) == b""
+
+
+def test_who_sends_on_after_the_last_answer_still_gets_it(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, None, "--max-requests-per-connection", "1") as server,
+        socket.create_connection((server.host, server.port), 5) as connection,
+    ):
+        connection.sendall(request("/36864"))
+        assert connection.recv(1, socket.MSG_PEEK) == b"H"
+        for _ in range(3):
+            time.sleep(0.05)
+            connection.sendall(request("/30"))
+        assert receive_all(connection).endswith(pattern(36864))
+
+
+def test_sigterm_ends_it_while_clients_keep_coming(tmp_path: Path) -> None:
+    """A saturating load without pause, which never leaves the queue of connections empty."""
+    generator = str(Path(binary()).with_name("tlscost-load"))
+    with serving(tmp_path, None, "--drain-timeout", "0.5") as server:
+        argv = [generator, "--url", f"{server.url}/30", "--connections", "512", "--timeout", "5"]
+        with subprocess.Popen(
+            argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as clients:
+            try:
+                time.sleep(0.5)
+                assert server.stop() == 0
+            finally:
+                clients.terminate()
+
+
+@pytest.mark.parametrize("profile", [None, TLS13])
 def test_sigterm_drains_a_transfer_under_way(profile: str | None, tmp_path: Path) -> None:
     with serving(tmp_path, profile, "--size", "50MB", "--drain-timeout", "10") as server:
         with (
@@ -434,6 +468,18 @@ def test_weak_profile_off_loopback_is_refused() -> None:
     assert done.returncode == 1
     assert "warning" in done.stderr
     assert "cannot listen" in done.stderr
+
+
+def test_a_new_key_is_not_written_where_others_may_look(tmp_path: Path) -> None:
+    """Who had an older, readable key.pem open must not read the new key through it."""
+    (tmp_path / "key.pem").touch(0o644)
+    with (tmp_path / "key.pem").open() as reader:
+        done = run_serve(
+            "--profile", str(profile_path(TLS13)), "--write-certificate", str(tmp_path)
+        )
+        assert done.returncode == 0, done.stderr
+        assert reader.read() == ""
+    assert (tmp_path / "key.pem").stat().st_mode & 0o777 == 0o600
 
 
 def test_written_certificate_and_bodies_are_used(tmp_path: Path) -> None:

@@ -77,8 +77,9 @@ static void answer(struct tc_connection *connection, int status)
     }
     uint64_t content = status == 200 ? request->size : 0;
     connection->requests++;
-    /* After a request that could not be read, its rest may still come. */
-    connection->lingers = !request->keep_alive && status != 200;
+    /* Where we close: the rest of a request that could not be read may still come, and so may
+     * the next one of a client that did not ask for the end. */
+    connection->lingers = request->keep_alive || status != 200;
     request->keep_alive =
         request->keep_alive && !worker->draining &&
         (worker->limits->requests == 0 || connection->requests < worker->limits->requests);
