@@ -54,6 +54,7 @@ int tc_bodies_open(struct tc_bodies *bodies, const uint64_t *sizes, size_t count
     memset(bodies, 0, sizeof(*bodies));
     bodies->sizes = sizes;
     bodies->count = count;
+    bodies->text = ""; /* of no body but the empty one */
     for (size_t i = 0; i < count; i++) {
         bodies->bytes = sizes[i] > bodies->bytes ? sizes[i] : bodies->bytes;
     }
@@ -62,7 +63,8 @@ int tc_bodies_open(struct tc_bodies *bodies, const uint64_t *sizes, size_t count
     if (rc == 0 && bodies->bytes > 0) {
         void *map = mmap(NULL, bodies->bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, bodies->fd, 0);
         rc = map != MAP_FAILED ? 0 : -errno;
-        bodies->text = map != MAP_FAILED ? map : NULL;
+        bodies->text = map != MAP_FAILED ? map : "";
+        bodies->mapped = map != MAP_FAILED;
     }
     if (rc != 0) {
         tc_bodies_close(bodies);
@@ -77,9 +79,9 @@ void tc_bodies_close(struct tc_bodies *bodies)
     if (bodies == NULL) {
         return;
     }
-    if (bodies->text != NULL) {
+    if (bodies->mapped) {
         (void)munmap((void *)bodies->text, bodies->bytes);
-        bodies->text = NULL;
+        bodies->mapped = false;
     }
     if (bodies->fd >= 0) {
         (void)close(bodies->fd);

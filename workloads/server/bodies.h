@@ -10,7 +10,8 @@
 
 struct tc_bodies {
     int fd;
-    const char *text; /* mapped read-only, `bytes` long; NULL where only empty bodies are served */
+    const char *text; /* `bytes` long, read-only */
+    bool mapped;      /* text is; else it is empty, as no body has bytes */
     uint64_t bytes;   /* the largest size */
     const uint64_t *sizes;
     size_t count;
