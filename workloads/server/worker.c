@@ -162,7 +162,9 @@ static void on_stop(struct tc_watch *watch, uint32_t events)
     if (worker->draining) {
         return;
     }
-    while (accept_one(worker)) { /* who is in the queue has been promised an answer */
+    /* Who is in the queue has been promised an answer; who comes after that has not, and could
+     * keep us here for ever. */
+    for (int i = 0; i < BACKLOG && accept_one(worker); i++) {
     }
     worker->draining = true;
     (void)close(worker->listener);
