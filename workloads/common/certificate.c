@@ -145,7 +145,8 @@ int tc_certificate_make(const struct tc_profile *profile, EVP_PKEY **key, X509 *
     return rc;
 }
 
-/* mode holds from the first byte on, whatever the umask or an older file of that name. */
+/* A new file, whose mode holds from the first byte on whatever the umask: who has an older one of
+ * that name open, or linked, does not see what is written. */
 static int open_file(const char *dir, const char *name, mode_t mode, FILE **file,
                      struct tc_error *err)
 {
@@ -154,7 +155,8 @@ static int open_file(const char *dir, const char *name, mode_t mode, FILE **file
     if (length < 0 || (size_t)length >= sizeof(path)) {
         return tc_error_set(err, ENAMETOOLONG, "%s: too long a directory name", dir);
     }
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode);
+    (void)unlink(path); /* a failure shows in what follows */
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0 || fchmod(fd, mode) != 0) {
         int code = errno;
         if (fd >= 0) {
