@@ -180,7 +180,7 @@ def test_resumption_works_across_workers(profile: str, tickets: bool, tmp_path: 
     context = tls_context()
     if not tickets:
         context.options |= ssl.OP_NO_TICKET
-    with serving(tmp_path, profile, "--resumption", "on", "--cpus", all_cpus()) as server:
+    with serving(tmp_path, profile, "--resumption", "on", "--cpu-list", all_cpus()) as server:
         session = None
         for turn in range(8):
             with (
@@ -420,7 +420,9 @@ def run_serve(*options: str) -> subprocess.CompletedProcess[str]:
         (["--size", "-1"], "--size: size '-1'"),
         (["--size", "251MB"], "at most 250MB"),
         ([], "--size"),
-        (["--size", "30", "--cpus", "4096"], "CPU 4096 is not there"),
+        (["--size", "30", "--cpu-list", "4096"], "CPU 4096 is not there"),
+        (["--size", "30", "--cpus", "0"], "--cpus: '0': expected a whole number"),
+        (["--size", "30", "--cpus", "0,1"], "--cpus: '0,1': expected a whole number"),
         (["--size", "30", "--listen", "localhost:1"], "numeric address"),
         (["--size", "30", "--resumption", "maybe"], "expected on or off"),
         (["--size", "30", "--profile", "nosuch.cnf"], "nosuch.cnf"),
@@ -434,6 +436,21 @@ def test_bad_options_exit_2(options: list[str], says: str) -> None:
     done = run_serve(*options)
     assert done.returncode == 2
     assert says in done.stderr
+
+
+def test_more_cpus_than_there_are_exits_3() -> None:
+    done = run_serve("--size", "30", "--cpus", str(len(os.sched_getaffinity(0)) + 1))
+    assert done.returncode == 3
+    assert "--cpus: " in done.stderr
+    assert "give fewer" in done.stderr
+
+
+def test_cpus_takes_the_first_ones(tmp_path: Path) -> None:
+    allowed = sorted(os.sched_getaffinity(0))
+    with serving(tmp_path, None, "--cpus", str(len(allowed))) as server:
+        tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
+        pinned = [os.sched_getaffinity(int(task.name)) for task in tasks]
+    assert all({cpu} in pinned for cpu in allowed)
 
 
 def test_address_in_use_exits_1(plain: Serve) -> None:
@@ -512,7 +529,7 @@ def test_many_at_once_on_all_cpus(tmp_path: Path) -> None:
             if get(server, size, timeout=10) != pattern(size):
                 wrong.append(size)
 
-    with serving(tmp_path, TLS13, "--cpus", all_cpus()) as server:
+    with serving(tmp_path, TLS13, "--cpu-list", all_cpus()) as server:
         threads = [threading.Thread(target=client, args=(server,)) for _ in range(16)]
         for thread in threads:
             thread.start()

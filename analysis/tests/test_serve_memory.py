@@ -35,7 +35,7 @@ def test_memory_does_not_grow(profile: str | None, tmp_path: Path) -> None:
     # serving() checks, and is slow.
     sanitized = "san" in version.stdout.partition("\n")[0]
     cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-    with serving(tmp_path, profile, "--cpus", cpus) as server:
+    with serving(tmp_path, profile, "--cpu-list", cpus) as server:
         connect_times(server, CONNECTIONS // 10)  # pools and arenas reach their size
         if sanitized:
             return

@@ -70,7 +70,7 @@ def prepare(cell: Cell, site: Site) -> Server:
 
 def _serve(cell: Cell, site: Site, url: str) -> Server:
     argv = [str(program("tlscost-serve")), "--listen", site.authority, "--size", str(cell.size)]
-    argv += ["--cpus", ",".join(map(str, site.cpus))]
+    argv += ["--cpu-list", ",".join(map(str, site.cpus))]
     argv += ["--resumption", "on" if cell.load.resumption else "off"]
     if cell.tls != OFF:
         argv += ["--profile", str(profiles_dir() / f"{cell.tls}.cnf")]

@@ -130,6 +130,25 @@ int tc_parse_cpus(const char *text, int *cpus, size_t most, size_t *count, struc
     }
 }
 
+int tc_first_cpus(uint32_t n, int *cpus, struct tc_error *err)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
+        return tc_error_set(err, errno, "cannot ask which CPUs are allowed: %s", strerror(errno));
+    }
+    uint32_t found = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE && found < n; cpu++) {
+        if (CPU_ISSET((size_t)cpu, &allowed)) {
+            cpus[found++] = cpu;
+        }
+    }
+    return found == n ? 0
+                      : tc_error_set(err, ENOTSUP,
+                                     "%u CPUs: this process may use %u only; give fewer or widen "
+                                     "its set (taskset -pc $$ shows it)",
+                                     n, found);
+}
+
 int tc_parse_address(const char *text, struct sockaddr_storage *address, socklen_t *length,
                      struct tc_error *err)
 {

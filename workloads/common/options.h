@@ -1,5 +1,5 @@
 /* Values on command lines, checked. Every error names the text, what was expected and an example.
- * All return 0 or -EINVAL. Thread-safe. */
+ * All return 0 or -EINVAL but where said. Thread-safe. */
 #ifndef TC_COMMON_OPTIONS_H
 #define TC_COMMON_OPTIONS_H
 
@@ -26,6 +26,10 @@ TC_MUST_CHECK int tc_parse_duration(const char *text, uint64_t *ns, struct tc_er
  * written to cpus, in the order given. */
 TC_MUST_CHECK int tc_parse_cpus(const char *text, int *cpus, size_t most, size_t *count,
                                 struct tc_error *err);
+
+/* The first n CPUs of those that this process may run on. Errors: -ENOTSUP where they are fewer,
+ * errno of sched_getaffinity. */
+TC_MUST_CHECK int tc_first_cpus(uint32_t n, int *cpus, struct tc_error *err);
 
 /* A numeric address with port: "127.0.0.1:8443", "[::1]:0". */
 TC_MUST_CHECK int tc_parse_address(const char *text, struct sockaddr_storage *address,

@@ -2,7 +2,6 @@
 
 #include <argp.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,8 +50,8 @@ static const struct argp_option described[] = {
     {"keepalive", KEY_KEEPALIVE, NULL, 0,
      "Keep connections open (default: a connection and full handshake per transaction)", 4},
     {"resumption", KEY_RESUMPTION, "FRACTION", 0,
-     "Resume this fraction of the TLS sessions, evenly (default 0); a handshake that is not as "
-     "asked is an error",
+     "Resume this fraction of the TLS sessions, evenly (default 0), but for those begun before the "
+     "first sessions have come; a handshake that is not as asked is an error",
      4},
     {"expect-size", KEY_EXPECT_SIZE, "SIZE", 0, "Size that the body must have", 5},
     {"check", KEY_CHECK, "LEVEL", 0,
@@ -151,26 +150,6 @@ static void parse_check(struct tc_load_options *options, struct argp_state *stat
     argp_error(state, "--check: '%s': expected status, size or pattern", text);
 }
 
-/* The first CPUs of those that this process may use. */
-static void take_cpus(struct tc_load_options *options, struct argp_state *state)
-{
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
-        argp_failure(state, EXIT_CANNOT, errno, "cannot read this process's CPU set");
-    }
-    uint32_t found = 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE && found < options->threads; cpu++) {
-        if (CPU_ISSET((size_t)cpu, &allowed)) {
-            options->cpus[found++] = cpu;
-        }
-    }
-    if (found < options->threads) {
-        argp_failure(state, EXIT_CANNOT, 0,
-                     "--cpus %u: this process may use %u CPUs only; give fewer or widen its set",
-                     options->threads, found);
-    }
-}
-
 struct parsing {
     struct tc_load_options *options;
     bool cpus_listed;
@@ -190,8 +169,9 @@ static void finish(struct parsing *parsing, struct argp_state *state)
     if (options->threads > options->connections) {
         options->threads = options->connections;
     }
-    if (!parsing->cpus_listed) {
-        take_cpus(options, state);
+    struct tc_error err;
+    if (!parsing->cpus_listed && tc_first_cpus(options->threads, options->cpus, &err) != 0) {
+        argp_failure(state, EXIT_CANNOT, 0, "--cpus: %s", err.message);
     }
 }
 

@@ -23,7 +23,8 @@ enum option_key {
     OPTION_PROFILE = 'p',
     OPTION_SIZE = 's',
     OPTION_CPUS = 'c',
-    OPTION_RESUMPTION = 256,
+    OPTION_CPU_LIST = 256,
+    OPTION_RESUMPTION,
     OPTION_CERTIFICATE,
     OPTION_WRITE_CERTIFICATE,
     OPTION_WRITE_BODIES,
@@ -55,7 +56,7 @@ struct arguments {
 static const char description[] =
     "Serves static bodies over HTTP/1.1, plain or over TLS: GET /SIZE answers with SIZE bytes.\n\n"
     "Exit codes: 0 drained after SIGTERM or SIGINT; 1 cannot listen or failed while serving; 2 bad "
-    "options; 3 this OpenSSL cannot do what the profile asks for.";
+    "options; 3 fewer CPUs than asked for, or an OpenSSL that cannot do what the profile asks for.";
 
 static const struct argp_option options[] = {
     {"listen", OPTION_LISTEN, "ADDRESS:PORT", 0,
@@ -63,8 +64,9 @@ static const struct argp_option options[] = {
     {"profile", OPTION_PROFILE, "FILE", 0, "TLS profile; without one, plain HTTP", 0},
     {"size", OPTION_SIZE, "SIZE", 0, "A body to serve, such as 30, 36KiB, 1MiB; may be repeated",
      0},
-    {"cpus", OPTION_CPUS, "LIST", 0,
-     "One worker on each of these CPUs, such as 0,2-3 (default: the first allowed one)", 0},
+    {"cpus", OPTION_CPUS, "N", 0,
+     "One pinned worker on each of the first N CPUs it may use (default 1)", 0},
+    {"cpu-list", OPTION_CPU_LIST, "LIST", 0, "On these CPUs instead, as in 2,4-7", 0},
     {"resumption", OPTION_RESUMPTION, "on|off", 0,
      "Sessions and tickets (default off: every handshake is full)", 0},
     {"certificate", OPTION_CERTIFICATE, "DIR", 0,
@@ -125,6 +127,14 @@ static int add_size(struct arguments *arguments, const char *text, struct tc_err
     return tc_parse_size(text, &arguments->sizes[arguments->size_count++], err);
 }
 
+static int take_cpus(struct arguments *arguments, const char *text, struct tc_error *err)
+{
+    uint64_t count = 0;
+    int rc = tc_parse_count(text, 1, CPUS_MOST, &count, err);
+    arguments->server.cpu_count = (size_t)count;
+    return rc == 0 ? tc_first_cpus((uint32_t)count, arguments->cpus, err) : rc;
+}
+
 static int parse_switch(const char *text, bool *on, struct tc_error *err)
 {
     *on = strcmp(text, "on") == 0;
@@ -145,6 +155,8 @@ static int take(struct arguments *arguments, int key, char *text, struct tc_erro
     case OPTION_SIZE:
         return add_size(arguments, text, err);
     case OPTION_CPUS:
+        return take_cpus(arguments, text, err);
+    case OPTION_CPU_LIST:
         return tc_parse_cpus(text, arguments->cpus, CPUS_MOST, &server->cpu_count, err);
     case OPTION_RESUMPTION:
         return parse_switch(text, &server->resumption, err);
@@ -195,7 +207,8 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         while (option->key != key) {
             option++;
         }
-        argp_failure(state, EXIT_BAD_INPUT, 0, "--%s: %s", option->name, err.message);
+        argp_failure(state, rc == -ENOTSUP ? EXIT_CANNOT : EXIT_BAD_INPUT, 0, "--%s: %s",
+                     option->name, err.message);
     }
     return 0;
 }
@@ -228,19 +241,6 @@ static int set_descriptors(struct arguments *arguments, struct tc_error *err)
     }
     uint64_t workers = arguments->server.cpu_count;
     limits->connections = (limits->connections + workers - 1) / workers;
-    return 0;
-}
-
-static int default_cpu(struct arguments *arguments, struct tc_error *err)
-{
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
-        return tc_error_set(err, errno, "cannot ask which CPUs are allowed: %s", strerror(errno));
-    }
-    while (!CPU_ISSET((size_t)arguments->cpus[0], &allowed)) {
-        arguments->cpus[0]++;
-    }
-    arguments->server.cpu_count = 1;
     return 0;
 }
 
@@ -395,8 +395,8 @@ int main(int argc, char **argv)
     argp_err_exit_status = EXIT_BAD_INPUT;
     if (tc_parse_address("127.0.0.1:8443", &arguments.server.address,
                          &arguments.server.address_length, &err) != 0 ||
-        default_cpu(&arguments, &err) != 0) {
-        return complain(EXIT_FAILED, &err);
+        take_cpus(&arguments, "1", &err) != 0) {
+        return complain(EXIT_CANNOT, &err);
     }
     arguments.server.cpus = arguments.cpus;
     (void)argp_parse(&argp, argc, argv, 0, NULL, &arguments); /* exits by itself on bad options */

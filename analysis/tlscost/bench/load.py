@@ -35,7 +35,7 @@ def _server(network: Network, cpu: int, profile: str) -> Iterator[None]:
     path = profile_path(profile)
     command = [
         *[*network.server_prefix, str(program("tlscost-serve"))],
-        *["--listen", f"{network.server_address}:{PORT}", "--cpus", str(cpu)],
+        *["--listen", f"{network.server_address}:{PORT}", "--cpu-list", str(cpu)],
         *[word for size in SIZES for word in ("--size", str(size))],
         *([] if path is None else ["--profile", str(path)]),
     ]

@@ -115,12 +115,28 @@ static void addresses(void **state)
     }
 }
 
+static void first_cpus(void **state)
+{
+    (void)state;
+    int cpus[CPU_SETSIZE];
+    cpu_set_t allowed;
+    assert_int_equal(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+    uint32_t count = (uint32_t)CPU_COUNT(&allowed);
+    assert_int_equal(tc_first_cpus(count, cpus, NULL), 0);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_true(CPU_ISSET((size_t)cpus[i], &allowed));
+        assert_true(i == 0 || cpus[i - 1] < cpus[i]);
+    }
+    if (count < CPU_SETSIZE) {
+        assert_int_equal(tc_first_cpus(count + 1, cpus, NULL), -ENOTSUP);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes),
-        cmocka_unit_test(counts_and_durations),
-        cmocka_unit_test(cpu_lists),
+        cmocka_unit_test(sizes),     cmocka_unit_test(counts_and_durations),
+        cmocka_unit_test(cpu_lists), cmocka_unit_test(first_cpus),
         cmocka_unit_test(addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
