@@ -70,16 +70,19 @@ def serve(rounds: Rounds = 5, as_json: Json = False) -> None:
 
 @app.command()
 def collect(
-    rounds: Rounds = 5,
-    seconds: Annotated[int, typer.Option(min=1, help="of each run")] = 10,
+    rounds: Rounds = 3,
+    seconds: Annotated[int, typer.Option(min=1, help="of each run")] = 20,
     as_json: Json = False,
 ) -> None:
     """tlscost-collect against `perf stat -a -I 100`: their own CPU time."""
     from tlscost.bench import collect as bench
     from tlscost.bench.ratio import against_best
 
-    rows = bench.run(rounds, seconds).assign(interval_ms=bench.SAMPLE_MS)
     ratios = against_best(
-        rows, by=["interval_ms"], who="tool", ours=["tlscost-collect"], value="cpu_us_per_sample"
+        bench.run(rounds, seconds),
+        by=["cpus"],
+        who="tool",
+        ours=["tlscost-collect"],
+        value="cpu_us_per_sample",
     )
     _show("the sampler's own CPU per sample [us]", ratios, as_json)

@@ -7,14 +7,20 @@ import os
 import resource
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import pandas as pd
 from rich.progress import track
 
+from tlscost.bench.clients import Target
+from tlscost.bench.load import PORT, SIZES, serving
+from tlscost.bench.network import Network
 from tlscost.bench.place import peer
 from tlscost.errors import TlscostError
 from tlscost.paths import program
+from tlscost.runner import LOOPBACK
 
 __all__ = ["run"]
 
@@ -42,7 +48,28 @@ def _events() -> list[str]:
     return [event["event"] for event in sources["perf"]["events"] if event["available"]]
 
 
-def run(rounds: int = 5, seconds: int = 10) -> pd.DataFrame:
+@contextmanager
+def _busy_cpus() -> Iterator[None]:
+    """Keep every CPU busy the way a cell does: tlscost-serve on one CPU, tlscost-load on others."""
+    cpus = sorted(os.sched_getaffinity(0))
+    server_cpu, load_cpus = cpus[0], cpus[1:] or cpus
+    target = Target(LOOPBACK, PORT, SIZES[0], None, load_cpus[0])
+    with serving(Network([], [], LOOPBACK), server_cpu, "off"):
+        load = subprocess.Popen(
+            [
+                *[str(program("tlscost-load")), "--url", target.url],
+                *["--cpu-list", ",".join(map(str, load_cpus)), "--connections", "64"],
+            ],
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            yield
+        finally:
+            load.terminate()
+            load.wait()
+
+
+def run(rounds: int = 3, seconds: int = 20) -> pd.DataFrame:
     """Measure both, interleaved, on all CPUs and with the same events.
 
     Parameters
@@ -52,7 +79,8 @@ def run(rounds: int = 5, seconds: int = 10) -> pd.DataFrame:
 
     Returns
     -------
-    One row per (tool, round): cpu_s, the tool's own CPU time [s], and cpu_us_per_sample [us].
+    One row per (cpus, tool, round): cpu_s, the tool's own CPU time, start-up included [s], and
+    cpu_us_per_sample [us]. `cpus` tells whether the CPUs sampled were busy, as in a cell, or idle.
     """
     perf = peer("perf", "linux-perf")
     events = _events()
@@ -72,15 +100,20 @@ def run(rounds: int = 5, seconds: int = 10) -> pd.DataFrame:
                 *["--", "sleep", str(seconds)],
             ],
         }
-        for number in track(range(rounds), description="collect"):
-            for tool, command in commands.items():
-                cpu_s = _cpu_s(command)
-                rows.append(
-                    {
-                        "tool": tool,
-                        "round": number,
-                        "cpu_s": cpu_s,
-                        "cpu_us_per_sample": 1e6 * cpu_s / samples,
-                    }
-                )
+        conditions: dict[str, AbstractContextManager[None]]
+        conditions = {"busy": _busy_cpus(), "idle": nullcontext()}
+        for condition, kept in conditions.items():
+            with kept:
+                for number in track(range(rounds), description=f"{condition} CPUs"):
+                    for tool, command in commands.items():
+                        cpu_s = _cpu_s(command)
+                        rows.append(
+                            {
+                                "cpus": condition,
+                                "tool": tool,
+                                "round": number,
+                                "cpu_s": cpu_s,
+                                "cpu_us_per_sample": 1e6 * cpu_s / samples,
+                            }
+                        )
     return pd.DataFrame(rows)

@@ -19,7 +19,7 @@ from tlscost.bench.place import peer, profile_path, two_cpus
 from tlscost.errors import TlscostError
 from tlscost.paths import program
 
-__all__ = ["OURS", "PROFILES", "SIZES", "run"]
+__all__ = ["OURS", "PORT", "PROFILES", "SIZES", "run", "serving"]
 
 OURS = ["tlscost-load", "tlscost-load --check size"]
 
@@ -30,7 +30,7 @@ PORT = 8443
 
 
 @contextmanager
-def _server(network: Network, cpu: int, profile: str) -> Iterator[None]:
+def serving(network: Network, cpu: int, profile: str) -> Iterator[None]:
     """tlscost-serve on one CPU for as long as the block lasts."""
     path = profile_path(profile)
     command = [
@@ -101,7 +101,7 @@ def run(rounds: int = 5, seconds: int = 3) -> pd.DataFrame:
     with veth_pair(server_cpu, client_cpu) as network:
         for profile in PROFILES:
             crypto = crypto_cost(profile, client_cpu)
-            with _server(network, server_cpu, profile):
+            with serving(network, server_cpu, profile):
                 for size in track(SIZES, description=profile):
                     target = Target(
                         network.server_address, PORT, size, profile_path(profile), client_cpu
