@@ -59,7 +59,7 @@ def free_port() -> int:
 
 def serve(port: int) -> list[str]:
     argv = [program("tlscost-serve"), "--listen", f"{ADDRESS}:{port}", "--size", str(BODY_BYTES)]
-    return [*argv, "--cpus", str(SERVER_CPU)]
+    return [*argv, "--cpu-list", str(SERVER_CPU)]
 
 
 def nginx(directory: Path, port: int) -> list[str]:
