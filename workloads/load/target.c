@@ -3,20 +3,10 @@
 #include <errno.h>
 #include <http_parser.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
-static bool is_local(const struct sockaddr_storage *address)
-{
-    if (address->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
-        return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
-    }
-    uint32_t in = ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr);
-    /* 127.0.0.0/8; 198.18.0.0/15, where cells have their namespaces (common/profile.h) */
-    return in >> 24 == 127 || (in & UINT32_C(0xfffe0000)) == UINT32_C(0xc6120000);
-}
+#include "workloads/common/exposure.h"
 
 static int resolve(struct tc_target *target, const char *host, const char *port,
                    struct tc_error *err)
@@ -29,7 +19,7 @@ static int resolve(struct tc_target *target, const char *host, const char *port,
     }
     memcpy(&target->address, found->ai_addr, found->ai_addrlen);
     target->address_bytes = found->ai_addrlen;
-    target->local = is_local(&target->address);
+    target->local = tc_address_is_private(&target->address);
     freeaddrinfo(found);
     return 0;
 }

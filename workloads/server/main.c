@@ -11,8 +11,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "workloads/common/exposure.h"
 #include "workloads/common/options.h"
-#include "workloads/server/exposure.h"
 #include "workloads/server/server.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_BAD_INPUT = 2, EXIT_CANNOT = 3 };

@@ -1,6 +1,6 @@
 /* Who can reach an address. */
-#ifndef TC_SERVER_EXPOSURE_H
-#define TC_SERVER_EXPOSURE_H
+#ifndef TC_COMMON_EXPOSURE_H
+#define TC_COMMON_EXPOSURE_H
 
 #include <stdbool.h>
 #include <sys/socket.h>

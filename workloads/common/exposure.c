@@ -1,4 +1,4 @@
-#include "workloads/server/exposure.h"
+#include "workloads/common/exposure.h"
 
 #include <netinet/in.h>
 
