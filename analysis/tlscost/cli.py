@@ -269,9 +269,9 @@ def compare(
 @app.command()
 def report(
     paths: Paths,
-    out: Annotated[Path, typer.Option(help="The report becomes OUT/report.html.")],
+    out: Annotated[Path, typer.Option(help="Gets report.html and figures/.")],
 ) -> None:
-    """Execute the notebook on records and write its HTML."""
+    """Execute the notebook on records: its HTML, and its figures as PNG."""
     from tlscost.report import render
 
     print(render(paths, out))

@@ -1,5 +1,6 @@
 """Reports: a notebook executed on given records, as one HTML file that needs nothing else."""
 
+from base64 import b64decode
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +23,9 @@ _TIMEOUT_S = 600
 
 
 def render(paths: Iterable[Path | str], out_dir: Path | str, name: str = "quickstart") -> Path:
-    """Execute notebooks/NAME.ipynb on records and write OUT_DIR/report.html.
+    """Execute notebooks/NAME.ipynb on records; write OUT_DIR/report.html and its figures.
+
+    A figure is also left as OUT_DIR/figures/NAME.png, where the notebook's cell has that name.
 
     Parameters
     ----------
@@ -51,11 +54,24 @@ def render(paths: Iterable[Path | str], out_dir: Path | str, name: str = "quicks
     html, _ = exporter.from_notebook_node(executed)
     page = out_dir / "report.html"
     try:
-        out_dir.mkdir(parents=True, exist_ok=True)
+        (out_dir / "figures").mkdir(parents=True, exist_ok=True)
         page.write_text(html)
+        for figure, png in _figures(executed).items():
+            (out_dir / "figures" / f"{figure}.png").write_bytes(png)
     except OSError as error:
-        raise TlscostError(f"{page}: cannot be written: {error.strerror}") from error
+        raise TlscostError(f"{error.filename}: cannot be written: {error.strerror}") from error
     return page
+
+
+def _figures(executed: nbformat.NotebookNode) -> dict[str, bytes]:
+    """PNG images by the names of the cells that drew them."""
+    return {
+        cell.metadata.name: b64decode(output.data["image/png"])
+        for cell in executed.cells
+        if "name" in cell.metadata
+        for output in cell.outputs
+        if "image/png" in output.get("data", {})
+    }
 
 
 def execute(notebook: Path, parameters: dict[str, Any]) -> nbformat.NotebookNode:
@@ -64,7 +80,7 @@ def execute(notebook: Path, parameters: dict[str, Any]) -> nbformat.NotebookNode
     Raises
     ------
     TlscostError
-        A cell failed, or the notebook has no such cell.
+        A cell failed, a record was refused, or the notebook has no such cell.
     """
     node: nbformat.NotebookNode = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
     tagged = [cell for cell in node.cells if "parameters" in cell.metadata.get("tags", [])]
@@ -86,6 +102,8 @@ def execute(notebook: Path, parameters: dict[str, Any]) -> nbformat.NotebookNode
         try:
             client.execute()
         except CellExecutionError as error:
+            if error.ename == TlscostError.__name__:  # meant for the user as it is: a bad record
+                raise TlscostError(error.evalue) from error
             raise TlscostError(
                 f"{notebook}: a cell failed: {error.ename}: {error.evalue}", FAILED
             ) from error
