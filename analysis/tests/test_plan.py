@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tlscost import plan
+from tlscost import plan, quickstart, sweep
 from tlscost.cell import Cell, CommandServer
 from tlscost.errors import BAD_INPUT, TlscostError
 from tlscost.paths import plan_file
+from tlscost.progress import Progress
 
 HEAD = '[plan]\nname = "p"\nrepetitions = 2\n\n'
 CELLS = '[cells]\nserver = "serve"\ntls = "off"\nsize = [\n  "30",\n  "36KiB",\n]\n'
@@ -153,11 +154,28 @@ def test_weak_profile_by_name_warns_unless_allowed(tmp_path: Path) -> None:
     assert read(tmp_path, allowed + weak).warnings == ()
 
 
-def test_own_plans_are_valid() -> None:
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("needs two CPUs")
-    checked = plan.read(plan_file("quickstart"))
-    assert len({cell.id for cell in checked.cells()}) == len(checked) == 72
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+@pytest.mark.parametrize(
+    "path", sorted(plan_file("quickstart").parent.glob("*.toml")), ids=lambda path: path.stem
+)
+def test_own_plans_are_valid(path: Path) -> None:
+    checked = plan.read(path)
+    assert len({cell.id for cell in checked.cells()}) == len(checked) > 0
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_quickstart_repeats_less_where_idle_time_comes_in_ticks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells: list[list[str]] = []
+    monkeypatch.setattr(sweep, "run", lambda given, *_, **__: cells.append([c.id for c in given]))
+    for fine in (tmp_path, tmp_path / "nowhere"):
+        monkeypatch.setattr(quickstart, "FINE_IDLE_TIME", fine)
+        quickstart.measure(tmp_path, Progress())
+    often, seldom = cells
+    assert len(often) == 3 * 36
+    assert len(seldom) == (2 if len(os.sched_getaffinity(0)) == 2 else 1) * 36
+    assert set(seldom) < set(often)
 
 
 def test_ids_are_stable_and_safe() -> None:
