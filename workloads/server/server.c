@@ -56,6 +56,8 @@ static int make_context(const struct tc_server_options *options, EVP_PKEY *key, 
     static const unsigned char id[] = "tlscost";
     int rc = tc_profile_context(options->profile, true, ctx, err);
     if (rc == 0) {
+        /* No client may have many handshakes on one connection: OpenSSL 1.1.1 would let it. */
+        (void)SSL_CTX_set_options(*ctx, SSL_OP_NO_RENEGOTIATION);
         rc = options->certificate_dir != NULL ? use_files(*ctx, options->certificate_dir, err)
                                               : use_pair(*ctx, key, cert, err);
     }
