@@ -68,8 +68,10 @@ int tc_bodies_open(struct tc_bodies *bodies, const uint64_t *sizes, size_t count
     }
     if (rc != 0) {
         tc_bodies_close(bodies);
-        return tc_error_set(err, -rc, "cannot hold a body of %" PRIu64 " bytes: %s", bodies->bytes,
-                            strerror(-rc));
+        return tc_error_set(err, -rc,
+                            "cannot hold a body of %" PRIu64 " bytes in TMPDIR or memory: %s; "
+                            "serve smaller ones or set TMPDIR to a directory with room",
+                            bodies->bytes, strerror(-rc));
     }
     return 0;
 }
