@@ -59,10 +59,10 @@ static int open_page(struct tc_load *load, struct tc_error *err)
     return result;
 }
 
-static int raise_file_limit(uint32_t connections, struct tc_error *err)
+static int raise_file_limit(uint32_t connections, uint32_t threads, struct tc_error *err)
 {
     struct rlimit limit;
-    rlim_t needed = (rlim_t)connections + 64;
+    rlim_t needed = (rlim_t)connections + threads + 64; /* an epoll per thread, and some more */
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
         return tc_error_set(err, errno, "limit of open files: %s", strerror(errno));
     }
@@ -218,7 +218,7 @@ static enum exit_code run(const struct tc_load_options *options, struct tc_profi
                            "--profile and --resumption are of TLS: give an https URL");
         return complain(EXIT_BAD_INPUT, &err);
     }
-    if (raise_file_limit(options->connections, &err) != 0) {
+    if (raise_file_limit(options->connections, options->threads, &err) != 0) {
         return complain(EXIT_CANNOT, &err);
     }
     /* The open loop starts at instants; by default the kernel may be 50 us late on purpose. */

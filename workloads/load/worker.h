@@ -1,6 +1,8 @@
-/* One load thread: an epoll, its connections, its block of the page. Nothing of it is written by
- * another thread; while it runs it allocates nothing (but what OpenSSL does within a handshake),
- * locks nothing and logs nothing. */
+/* One load thread: an epoll, its connections, its block of the page. Not common/event_loop.h: here
+ * arrivals are awaited in ns and begun before each wait, and who ends a transaction goes back to
+ * the idle stack at once, of which that loop, with its deadlines in ms and callbacks, knows
+ * nothing. Nothing of it is written by another thread; while it runs it allocates nothing (but what
+ * OpenSSL does within a handshake), locks nothing and logs nothing. */
 #ifndef TC_LOAD_WORKER_H
 #define TC_LOAD_WORKER_H
 
