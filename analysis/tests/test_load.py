@@ -488,7 +488,11 @@ def resident_bytes(pid: int) -> int:
     ("profile", "connections"), [(None, 100_000), (TLS13, 6_000)], ids=["plain", "tls"]
 )
 def test_memory_does_not_grow(profile: str | None, connections: int, tmp_path: Path) -> None:
-    """Resident set at a tenth of the connections and at all of them."""
+    """Resident set at a tenth of the connections and at all of them.
+
+    Notices 12 bytes per plain connection (one smallest object of the allocator), and 195 per TLS
+    one. Smaller leaks there, where unreachable, are the address sanitizer's: it fails at the exit.
+    """
     version = subprocess.check_output([load_argv("")[0], "--version"], text=True)
     if "asan" in version or "tsan" in version:
         pytest.skip("a sanitizer's own memory grows")
