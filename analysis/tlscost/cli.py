@@ -291,6 +291,8 @@ def quickstart(
     with _interruptible(lambda: f"what is done is in {out}; to go on, give the same command again"):
         result = measure(out, progress)
     _say_result(result)
+    if len(result.failures) == result.cells:  # nothing to report; the reasons are said
+        raise typer.Exit(result.exit_code)
     page = finish(out, progress)
     _say(f"metrics: {out / 'metrics.csv'}")
     _say(f"report: {page}")

@@ -75,10 +75,11 @@ def scaling(metrics: pd.DataFrame, ax: Axes | None = None) -> Axes:
     data = _of(metrics, "throughput").sort_values("cpus")
     if data.empty:
         return _empty(ax)
-    base = data.groupby(["server", "tls"])["value"].transform("first")
-    data[["value", "low", "high"]] = data[["value", "low", "high"]].div(base, axis="index")
-    ax = _lines(data, "cpus", ax)
     cpus = sorted(data["cpus"].unique())
+    base = data["value"].where(data["cpus"] == cpus[0])  # null: measured with more CPUs only
+    base = base.groupby([data["server"], data["tls"]], observed=True).transform("first")
+    data[["value", "low", "high"]] = data[["value", "low", "high"]].div(base, axis="index")
+    ax = _lines(data.dropna(subset="value"), "cpus", ax)
     ax.plot(cpus, [count / cpus[0] for count in cpus], "--", color="grey", zorder=1, label="ideal")
     ax.set(xlabel="CPUs of the server", ylabel=f"throughput, {cpus[0]} CPU = 1", xticks=cpus)
     ax.set_ylim(0, 1.1 * max(data["value"].max(), cpus[-1] / cpus[0]))

@@ -54,7 +54,11 @@ def finish(out: Path, progress: Progress) -> Path:
 
     records = out / "records"
     metrics = metrics_of(frame.load([records]))
-    metrics.to_csv(out / "metrics.csv", index=False)
+    table = out / "metrics.csv"
+    try:
+        metrics.to_csv(table, index=False)
+    except OSError as error:
+        raise TlscostError(f"{table}: cannot be written: {error.strerror}") from error
     progress.say("making the report")
     page = report.render([records], out)
     Console(width=None if sys.stdout.isatty() else 200).print(overview_table(metrics))

@@ -56,7 +56,7 @@ def cells(metrics: pd.DataFrame) -> pd.DataFrame:
 def slowdown(metrics: pd.DataFrame) -> pd.DataFrame:
     """How many times the throughput is without TLS, by cell with TLS; beside it the published."""
     data = metrics[metrics["metric"] == "throughput"]
-    keys = ["server", "cpus", "size_bytes", "load"]
+    keys = ["machine", "server", "cpus", "size_bytes", "load"]
     plain = data[data["tls"] == "off"][[*keys, "value"]]
     both = data[data["tls"] != "off"].merge(plain, on=keys, suffixes=("", "_off"))
     both["times"] = both["value_off"] / both["value"]

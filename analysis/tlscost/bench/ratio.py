@@ -26,7 +26,8 @@ def against_best(
     -------
     One row per point and tool of ours: the mean of each tool, `tool`, `peer` (the one with the
     least mean), `ratio` (geometric mean over rounds of ours / peer's in the same round), `low`,
-    `high` (95 % t interval of the mean logarithm). A value that is not positive has no ratio: null.
+    `high` (95 % t interval of the mean logarithm). A value that is not positive in
+    any round has no ratio: null.
     """
     rows = []
     for point, group in rounds.groupby(by, sort=False, observed=True):
@@ -36,8 +37,9 @@ def against_best(
         for tool in ours:
             pair = table[[tool, peer]]
             logs = np.log((pair[tool] / pair[peer]).where((pair > 0).all(axis=1)))
-            low, high = stats.t.interval(0.95, len(logs) - 1, logs.mean(), stats.sem(logs))
-            interval = {"ratio": logs.mean(), "low": low, "high": high}
+            mean = np.mean(np.asarray(logs))  # null if one is: the others would flatter
+            low, high = stats.t.interval(0.95, len(logs) - 1, mean, stats.sem(logs))
+            interval = {"ratio": mean, "low": low, "high": high}
             rows.append(
                 dict(zip(by, point, strict=True))
                 | means.to_dict()
