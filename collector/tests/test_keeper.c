@@ -100,15 +100,21 @@ static void says_what_cannot_be_executed(void **state)
     tc_keeper_close(&keeper);
 }
 
+/* An empty file that a script writes its pid to; path: a template of mkstemp's. */
+static void make_file(char *path)
+{
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    (void)close(fd);
+}
+
 static void a_daemon_is_no_death_and_dies_with_the_keeper(void **state)
 {
     (void)state;
     char path[] = "/tmp/tlscost-keeper-XXXXXX";
     char script[128];
     struct tc_keeper keeper;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    (void)close(fd);
+    make_file(path);
     /* Ignores SIGTERM, so that it takes the keeper to kill it. */
     (void)snprintf(script, sizeof(script),
                    "setsid sh -c 'trap \"\" TERM; echo $$ >%s; while :; do sleep 1; done' & exit 0",
@@ -129,9 +135,7 @@ static void stops_by_sigterm_first(void **state)
     char path[] = "/tmp/tlscost-keeper-XXXXXX";
     char script[128];
     struct tc_keeper keeper;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    (void)close(fd);
+    make_file(path);
     (void)snprintf(script, sizeof(script),
                    "trap 'echo drained; exit 0' TERM; echo $$ >%s; while :; do sleep 0.01; done",
                    path);
