@@ -158,11 +158,15 @@ def idle() -> dict[str, Any]:
 
 def encode(head: dict[str, Any], lines: list[dict[str, Any]]) -> bytes:
     """The bytes of a whole record."""
-    body = b"".join(json.dumps(line).encode() + b"\n" for line in [head, *lines])
+    return seal(b"".join(json.dumps(line).encode() + b"\n" for line in [head, *lines]))
+
+
+def seal(body: bytes) -> bytes:
+    """The record of these lines: with the footer that fits them."""
     footer = {
         "type": "footer",
-        "lines": len(lines) + 1,
-        "windows": sum(line["type"] == "window" for line in lines),
+        "lines": body.count(b"\n"),
+        "windows": body.count(b'"type": "window"'),
         "ended_utc": "2026-01-01T00:01:00Z",
         "sha256": hashlib.sha256(body).hexdigest(),
     }

@@ -3,8 +3,10 @@
 import itertools
 import json
 import os
+import re
 from pathlib import Path
 
+import corpus
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,13 +89,21 @@ def test_error_of_the_second_table_has_its_own_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"x = [[", b"\xff\xfe", b"x = " + b"[" * 5000, b"x = " + b"9" * 5000, b"[plan]\nname='a'\n"],
+    ("content", "line"),
+    [
+        (b"x = 1\nx = [[", 2),
+        (b"x = 1\ny = 2\nx = [1,\n", 4),
+        (b"#\n\xff\xfe\n#\n", 2),
+        (b"#\n\nx = " + b"[" * 5000 + b"\n#\n", 3),
+        (b"#\nx = [\n1,\n" + b"9" * 5000 + b"\n]\n#\n", 4),
+        (b"x = " + b"9" * 5000, 1),
+        (b"[plan]\nname='a'\n", 1),
+    ],
 )
-def test_what_is_not_a_plan_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_what_is_not_a_plan_is_refused(tmp_path: Path, content: bytes, line: int) -> None:
     path = tmp_path / "p.toml"
     path.write_bytes(content)
-    with pytest.raises(TlscostError, match=r"p\.toml"):
+    with pytest.raises(TlscostError, match=rf"p\.toml:{line}: "):
         plan.read(path)
 
 
@@ -239,21 +249,38 @@ DOCUMENTS = st.dictionaries(KEYS, VALUES, max_size=4) | st.fixed_dictionaries(
 )
 
 
-def is_refused_or_read(path: Path) -> None:
+def is_read(path: Path) -> bool:
+    """Whether the file is read; a refusal must be ours and name file and line."""
     try:
         checked = plan.read(path)
     except TlscostError as refusal:
-        assert str(refusal).startswith(str(path))  # noqa: PT017  # either outcome is right
-    else:
-        for cell in itertools.islice(checked.cells(), 10):
-            assert cell.id
+        named = rf"{re.escape(str(path))}:\d+: "
+        assert re.match(named, str(refusal))  # noqa: PT017  # either outcome is right
+        return False
+    for cell in itertools.islice(checked.cells(), 10):
+        assert cell.id
+    return True
+
+
+@corpus.replayed("plan")
+def test_corpus_is_refused_or_read(path: Path, expected: bool) -> None:
+    assert is_read(path) == expected
+
+
+@given(content=corpus.mutated("plan"))
+def test_mutated_is_refused_or_read(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "mutated.toml"
+    path.write_bytes(content)
+    is_read(path)
 
 
 @given(text=st.text(max_size=200))
 def test_any_text_is_refused_or_read(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.getbasetemp() / "text.toml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    is_refused_or_read(path)
+    is_read(path)
 
 
 @given(document=DOCUMENTS)
@@ -263,4 +290,4 @@ def test_any_toml_is_refused_or_read(
     path = tmp_path_factory.getbasetemp() / "document.toml"
     lines = (f"{json.dumps(k, ensure_ascii=False)} = {toml(v)}" for k, v in document.items())
     path.write_text("\n".join(lines), encoding="utf-8")
-    is_refused_or_read(path)
+    is_read(path)

@@ -46,10 +46,15 @@ def human_size(size_bytes: int) -> str:
     return f"{size_bytes}B"
 
 
+def _for_a_command_line(value: str) -> None:
+    if "\0" in value:
+        raise ValueError("a NUL cannot stand in a command line")
+
+
 def _size(value: object) -> int:
     if type(value) is int and value >= 0:
         return value
-    if type(value) is str and "." not in value:
+    if type(value) is str and value.isascii() and "." not in value:
         try:
             return _BYTE_SIZE.validate_python(value)
         except ValidationError:
@@ -58,6 +63,7 @@ def _size(value: object) -> int:
 
 
 def _event_set(value: str) -> str:
+    _for_a_command_line(value)
     if any(not name.strip() for name in value.split(",")):
         raise ValueError("an event set is a list of event names with commas between them")
     return value
@@ -91,15 +97,18 @@ def _distinct(cpus: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _template(value: str) -> str:
+    _for_a_command_line(value)
     try:
-        names = [name for _, name, _, _ in string.Formatter().parse(value) if name is not None]
+        fields = [field for _, *field in string.Formatter().parse(value) if field[0] is not None]
         shlex.split(value)
     except ValueError as error:
         raise ValueError(f"not a template: {error}") from error
-    for name in names:
+    for name, form, conversion in fields:
+        known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
         if name not in PLACEHOLDERS:
-            known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
             raise ValueError(f"unknown placeholder {{{name}}}; allowed: {known}")
+        if form or conversion:
+            raise ValueError(f"placeholder {{{name}}} with a format; allowed: {known}")
     return value
 
 

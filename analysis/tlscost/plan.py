@@ -8,6 +8,7 @@ import bisect
 import difflib
 import itertools
 import math
+import re
 import tomllib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -93,12 +94,14 @@ def read(path: Path) -> Plan:
     except OSError as error:
         raise TlscostError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise TlscostError(f"{path}: a plan is UTF-8 text: {error}") from error
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise TlscostError(f"{path}:{line}: a plan is UTF-8 text: {error}") from error
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         # Besides TOMLDecodeError: numbers too long to convert, and arrays too deep to parse.
-        raise TlscostError(f"{path}: not TOML: {error}") from error
+        line = _line_that_fails(text, error)
+        raise TlscostError(f"{path}:{line}: not TOML: {error}") from error
     return _Reader(path, text).plan(document)
 
 
@@ -221,6 +224,25 @@ class _Reader:
 def _shown(given: object) -> str:
     text = repr(given)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _line_that_fails(text: str, error: ValueError | RecursionError) -> int:
+    if position := re.search(r"\(at line (\d+), column \d+\)$", str(error)):
+        return int(position[1])
+    lines = text.split("\n")
+    if isinstance(error, tomllib.TOMLDecodeError):  # "(at end of document)"
+        return len(lines)
+
+    def fails_so(count: int) -> bool:
+        try:
+            tomllib.loads("\n".join(lines[:count]))
+        except tomllib.TOMLDecodeError:
+            return False  # ends within a statement
+        except (ValueError, RecursionError):
+            return True
+        return False
+
+    return bisect.bisect_left(range(1, len(lines)), True, key=fails_so) + 1
 
 
 def _line_of(text: str, where: Location) -> int:
