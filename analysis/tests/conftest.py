@@ -2,4 +2,7 @@
 
 from hypothesis import settings
 
-settings.register_profile("long", max_examples=100_000)
+# No deadlines: machines are shared, and a pause of theirs is no finding.
+settings.register_profile("untimed", settings(), deadline=None)
+settings.load_profile("untimed")
+settings.register_profile("long", settings(), max_examples=100_000)

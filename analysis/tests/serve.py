@@ -24,8 +24,10 @@ __all__ = [
     "need",
     "pattern",
     "profile_path",
+    "program",
     "receive_all",
     "request",
+    "resident_bytes",
     "serving",
     "tls_context",
 ]
@@ -75,23 +77,29 @@ class Serve:
         scheme = "http" if self.profile is None else "https"
         return f"{scheme}://{self.host}:{self.port}"
 
-    def rss_bytes(self) -> int:
-        """Resident set of the server's process."""
-        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGESIZE")
-
     def stop(self) -> int:
         """Send SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=20)
 
 
-def binary() -> str:
-    """Return the program under test; skip where it has not been built."""
+def program(name: str) -> str:
+    """Return the path of the program under test; skip where it has not been built."""
     where = os.environ.get("TLSCOST_BIN")
-    if where is None or not (Path(where) / "tlscost-serve").exists():
-        pytest.skip("TLSCOST_BIN does not name a directory with tlscost-serve")
-    return str(Path(where) / "tlscost-serve")
+    if where is None or not (Path(where) / name).exists():
+        pytest.skip(f"TLSCOST_BIN does not name a directory with {name}")
+    return str(Path(where) / name)
+
+
+def binary() -> str:
+    """Return the server's path."""
+    return program("tlscost-serve")
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident set of a process."""
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGESIZE")
 
 
 @contextlib.contextmanager

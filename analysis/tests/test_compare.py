@@ -112,7 +112,7 @@ def test_records(tmp_path):
 values = st.lists(st.floats(0.1, 1000), min_size=2, max_size=5, unique=True)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(a=values, b=values)
 def test_exchanging_the_sides_inverts_the_ratio(a, b):
     there, back = one(runs(a), runs(b)), one(runs(b), runs(a))

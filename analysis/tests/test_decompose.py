@@ -210,7 +210,7 @@ def test_overlapping_cells_say_why_they_cannot_be_decomposed(tmp_path):
 times = st.floats(0.01, 1000)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     values=st.lists(times, min_size=6, max_size=6),
     factor=st.floats(1e-3, 1e3),

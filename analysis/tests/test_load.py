@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from hdrh.histogram import HdrHistogram
-from serve import binary, need, pattern, profile_path, serving
+from serve import binary, need, pattern, profile_path, program, serving
 
 TLS12 = "tls12-krsa2048-aes128gcm"
 TLS13 = "tls13-ecdsa-x25519"
@@ -31,10 +31,7 @@ GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 30\r\nConnection: close\r\n\r\n" + B
 
 
 def load_argv(*url_and_options: object) -> list[str]:
-    program = Path(binary()).with_name("tlscost-load")
-    if not program.exists():
-        pytest.skip("TLSCOST_BIN does not name a directory with tlscost-load")
-    return [str(program), "--json", "--url", *map(str, url_and_options)]
+    return [program("tlscost-load"), "--json", "--url", *map(str, url_and_options)]
 
 
 def load(*url_and_options: object, code: int = 0) -> dict[str, Any]:
@@ -472,48 +469,8 @@ def test_draining_gives_up_after_its_time() -> None:
     ],
 )
 def test_bad_options_exit_2_and_name_themselves(options: list[str], words: str) -> None:
-    program = load_argv("")[0]
-    done = subprocess.run([program, *options], capture_output=True, text=True, check=False)
+    argv = [program("tlscost-load"), *options]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert words in done.stderr
     assert done.stdout == ""
-
-
-def resident_bytes(pid: int) -> int:
-    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGESIZE")
-
-
-@pytest.mark.parametrize(
-    ("profile", "connections"), [(None, 100_000), (TLS13, 6_000)], ids=["plain", "tls"]
-)
-def test_memory_does_not_grow(profile: str | None, connections: int, tmp_path: Path) -> None:
-    """Resident set at a tenth of the connections and at all of them.
-
-    Notices 12 bytes per plain connection (one smallest object of the allocator), and 195 per TLS
-    one. Smaller leaks there, where unreachable, are the address sanitizer's: it fails at the exit.
-    """
-    version = subprocess.check_output([load_argv("")[0], "--version"], text=True)
-    if "asan" in version or "tsan" in version:
-        pytest.skip("a sanitizer's own memory grows")
-    fd = os.memfd_create("page", 0)
-    options = ["--profile", profile_path(profile)] if profile else []
-    with serving(tmp_path, profile) as server:
-        argv = load_argv(f"{server.url}/30", "--page", f"/proc/self/fd/{fd}", *options)
-        with subprocess.Popen(argv, pass_fds=[fd], stdout=subprocess.PIPE) as process:
-            early = 0
-            completed = 0
-            while completed < connections:
-                assert process.poll() is None
-                time.sleep(0.02)
-                page = os.pread(fd, 128, 0)
-                if len(page) == 128 and page.startswith(b"tslpage1"):
-                    offset = struct.unpack_from("<Q", page, 32)[0]
-                    completed = struct.unpack("<8xQ", os.pread(fd, 16, offset))[0]
-                if early == 0 and completed >= connections / 10:
-                    early = resident_bytes(process.pid)
-            late = resident_bytes(process.pid)
-            process.send_signal(signal.SIGTERM)
-            assert process.communicate(timeout=20)[0]
-    os.close(fd)
-    assert late - early < 1 << 20

@@ -207,7 +207,7 @@ def test_cells_are_apart_and_json_has_nulls(tmp_path):
     assert next(row for row in document if row["metric"] == "cpi")["low"] is None
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     idle=st.integers(0, SECOND - 1),
     transactions=st.integers(1, 10**6),

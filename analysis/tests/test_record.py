@@ -106,7 +106,7 @@ def test_missing_file(path):
         record.read(path)
 
 
-FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def is_read(path):

@@ -25,6 +25,7 @@ from serve import (
     need,
     pattern,
     profile_path,
+    program,
     receive_all,
     request,
     serving,
@@ -336,7 +337,7 @@ def test_who_sends_on_after_the_last_answer_still_gets_it(tmp_path: Path) -> Non
 
 def test_sigterm_ends_it_while_clients_keep_coming(tmp_path: Path) -> None:
     """A saturating load without pause, which never leaves the queue of connections empty."""
-    generator = str(Path(binary()).with_name("tlscost-load"))
+    generator = program("tlscost-load")
     with serving(tmp_path, None, "--drain-timeout", "0.5") as server:
         argv = [generator, "--url", f"{server.url}/30", "--connections", "512", "--timeout", "5"]
         with subprocess.Popen(
