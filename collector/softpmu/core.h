@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The simulated CPUs: L1 caches, branch predictor and private L2 of each, and what connects them.
+ *
+ * Every function that takes a core is for that core's own thread; cores run concurrently. An access
+ * that hits the L1 caches, or the own L2 in all variants, takes no lock. Hot paths are inline.
+ *
+ * Protocol between threads. Who goes out to the bus holds the lock of the line's stripe; all lines
+ * of a set of any cache belong to one stripe, so that victims are under the same lock. Snooping
+ * changes the other CPUs' L2 words first and their L1 words afterwards, by compare-and-swap. A fill
+ * of an L1 from the own L2 stores the L1 word first and looks at the L2's again afterwards: either
+ * the snoop sees the L1's word or the fill sees that the L2's has changed, and starts again under
+ * the lock. A modified L1 line goes to the L2 by the reverse order: L2 word first, then the L1's.
+ */
+#ifndef TC_SOFTPMU_CORE_H
+#define TC_SOFTPMU_CORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "collector/softpmu/cache.h"
+#include "collector/softpmu/machine.h"
+#include "collector/softpmu/predictor.h"
+#include "collector/softpmu/slots.h"
+
+#define TC_STRIPES_MAX 64
+
+struct tc_hierarchy;
+
+struct tc_core {
+    _Alignas(64) _Atomic uint64_t *_Atomic counters; /* of the present mode */
+    uint32_t line_shift;
+    uint32_t id;
+    struct tc_cache l1d;
+    struct tc_cache l1i;
+    struct tc_predictor predictor;
+    struct tc_hierarchy *hierarchy;
+    _Atomic uint64_t *modes; /* counters of mode m begin at m * slots */
+    struct tc_cache l2[TC_SOFTPMU_VARIANTS_MAX];
+};
+
+struct tc_stripe {
+    _Alignas(64) pthread_mutex_t lock;
+};
+
+struct tc_hierarchy {
+    uint32_t cpus;
+    uint32_t variants;
+    uint32_t slots; /* per mode */
+    uint64_t owned; /* TC_LINE_OWNED's bits of the variants there are */
+    uint64_t stripe_mask;
+    struct tc_core *core;
+    struct tc_cache llc[TC_SOFTPMU_VARIANTS_MAX]; /* words NULL: no LLC */
+    struct tc_stripe stripe[TC_STRIPES_MAX];
+};
+
+/* How many counters a CPU needs per mode: TC_SLOT_SHARED + variants x TC_VSLOTS. */
+uint32_t tc_machine_slots(const struct tc_machine *machine);
+
+/* cpus: 1 or more. The machine is not kept. -ENOMEM. Free it with tc_hierarchy_free. */
+TC_MUST_CHECK int tc_hierarchy_new(const struct tc_machine *machine, uint32_t cpus,
+                                   struct tc_hierarchy **out, struct tc_error *err);
+void tc_hierarchy_free(struct tc_hierarchy *hierarchy); /* accepts NULL */
+
+/* Gives every core its counters: TC_SOFTPMU_MODES x tc_machine_slots of them, as in the page.
+ * Before any access. Starts in user mode. */
+void tc_core_bind(struct tc_hierarchy *hierarchy, uint32_t cpu, _Atomic uint64_t *counters);
+
+static inline struct tc_core *tc_hierarchy_core(struct tc_hierarchy *hierarchy, uint32_t cpu)
+{
+    return &hierarchy->core[cpu];
+}
+
+static inline void tc_core_set_mode(struct tc_core *core, enum tc_softpmu_mode mode)
+{
+    atomic_store_explicit(&core->counters, core->modes + (uint64_t)mode * core->hierarchy->slots,
+                          memory_order_relaxed);
+}
+
+/* Adds to a slot that the owner counts. slot: enum tc_slot. */
+static inline void tc_core_count(struct tc_core *core, uint32_t slot, uint64_t n)
+{
+    _Atomic uint64_t *counter = &atomic_load_explicit(&core->counters, memory_order_relaxed)[slot];
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+                          memory_order_relaxed);
+}
+
+/* What the inline functions below leave to: any line that is not the latest used of its set. */
+void tc_core_load_line(struct tc_core *core, uint64_t line);
+void tc_core_store_line(struct tc_core *core, uint64_t line);
+void tc_core_fetch_line(struct tc_core *core, uint64_t line);
+
+static inline void tc_core_load_one(struct tc_core *core, uint64_t line)
+{
+    if (__builtin_expect(!tc_line_is(tc_cache_latest(&core->l1d, line), line), 0))
+        tc_core_load_line(core, line);
+}
+
+static inline void tc_core_store_one(struct tc_core *core, uint64_t line)
+{
+    uint64_t word = tc_cache_latest(&core->l1d, line);
+    if (__builtin_expect((word ^ (tc_line_key(line) | TC_LINE_MODIFIED)) >= TC_LINE_MODIFIED, 0))
+        tc_core_store_line(core, line);
+}
+
+/* Data accesses by physical address, bytes >= 1, within one page: touch every line they reach into.
+ * They count what happens in the caches; TC_SLOT_LOADS and the like are the caller's. */
+static inline void tc_core_load(struct tc_core *core, uint64_t address, uint32_t bytes)
+{
+    uint64_t line = address >> core->line_shift;
+    uint64_t last = (address + bytes - 1) >> core->line_shift;
+    tc_core_load_one(core, line);
+    while (__builtin_expect(line != last, 0)) {
+        tc_core_count(core, TC_SLOT_SPLITS, 1);
+        tc_core_load_one(core, ++line);
+    }
+}
+
+static inline void tc_core_store(struct tc_core *core, uint64_t address, uint32_t bytes)
+{
+    uint64_t line = address >> core->line_shift;
+    uint64_t last = (address + bytes - 1) >> core->line_shift;
+    tc_core_store_one(core, line);
+    while (__builtin_expect(line != last, 0)) {
+        tc_core_count(core, TC_SLOT_SPLITS, 1);
+        tc_core_store_one(core, ++line);
+    }
+}
+
+/* Instruction fetch from the line that holds the physical address. */
+static inline void tc_core_fetch(struct tc_core *core, uint64_t address)
+{
+    uint64_t line = address >> core->line_shift;
+    if (__builtin_expect(!tc_line_is(tc_cache_latest(&core->l1i, line), line), 0))
+        tc_core_fetch_line(core, line);
+}
+
+/* A branch that has executed. target: where it went, if taken. */
+static inline void tc_core_branch(struct tc_core *core, const struct tc_branch *branch, bool taken,
+                                  uint64_t target)
+{
+    unsigned result = tc_predictor_resolve(&core->predictor, branch, taken, target);
+    tc_core_count(core, TC_SLOT_BRANCHES, 1);
+    if (taken)
+        tc_core_count(core, TC_SLOT_BRANCHES_TAKEN, 1);
+    if (__builtin_expect(result != 0, 0)) {
+        if (result & TC_BRANCH_MISPREDICTED)
+            tc_core_count(core, taken ? TC_SLOT_MISPREDICTS_TAKEN : TC_SLOT_MISPREDICTS_NOT_TAKEN,
+                          1);
+        if (result & TC_BRANCH_BTB_MISS)
+            tc_core_count(core, taken ? TC_SLOT_BTB_MISSES_TAKEN : TC_SLOT_BTB_MISSES_NOT_TAKEN, 1);
+    }
+}
+
+#endif

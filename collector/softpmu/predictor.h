@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * The branch predictor of the P6 family: a branch target buffer (BTB) whose entries hold a local
+ * history and the two-bit counters that it selects; static prediction for branches that are not in
+ * it; a return stack; indirect branches go where they went last. Belongs to one CPU's thread. */
+#ifndef TC_SOFTPMU_PREDICTOR_H
+#define TC_SOFTPMU_PREDICTOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "collector/softpmu/machine.h"
+
+#define TC_BTB_WAYS_MAX     4 /* a set is one cache line of the host */
+#define TC_HISTORY_BITS_MAX 4
+
+enum tc_branch_kind {
+    TC_BRANCH_CONDITIONAL,
+    TC_BRANCH_JUMP,
+    TC_BRANCH_CALL,
+    TC_BRANCH_INDIRECT_JUMP,
+    TC_BRANCH_INDIRECT_CALL,
+    TC_BRANCH_RETURN,
+    TC_BRANCH_FAR, /* far transfers, system calls, returns from interrupts: never predicted */
+    TC_BRANCH_KINDS
+};
+
+/* What is known of a branch before it executes. Addresses are compared, never followed: any
+ * address space will do if all are of the same one. */
+struct tc_branch {
+    uint64_t address;     /* of the instruction's last byte */
+    uint64_t fallthrough; /* of the next instruction: what a call pushes */
+    uint8_t kind;         /* enum tc_branch_kind */
+    bool backward;        /* target <= address; matters for conditional ones */
+};
+
+/* What tc_predictor_resolve returns, or'ed. */
+#define TC_BRANCH_MISPREDICTED 1u
+#define TC_BRANCH_BTB_MISS     2u
+
+struct tc_btb_set {
+    _Alignas(64) uint64_t tag[TC_BTB_WAYS_MAX]; /* address; TC_BTB_EMPTY: none */
+    uint32_t counters[TC_BTB_WAYS_MAX];         /* 2 bits per history, >= 2 predicts taken */
+    uint8_t history[TC_BTB_WAYS_MAX];           /* outcomes, the latest in bit 0 */
+    uint8_t order; /* ways by recency, the latest in the lowest 2 bits */
+};
+
+struct tc_predictor {
+    struct tc_btb_set *sets;
+    uint64_t *targets; /* [set * TC_BTB_WAYS_MAX + way]: where the branch went last */
+    uint64_t *stack;   /* return addresses, a ring */
+    uint64_t set_mask;
+    uint32_t index_shift;
+    uint32_t ways;
+    uint32_t history_mask;
+    uint32_t stack_entries;
+    uint32_t stack_top; /* next free place */
+    uint32_t stack_used;
+};
+
+TC_MUST_CHECK int tc_predictor_init(struct tc_predictor *predictor,
+                                    const struct tc_machine_predictor *geometry);
+void tc_predictor_free(struct tc_predictor *predictor);
+
+/* Predicts the branch, compares with what it did, learns. target: where it went, if taken. */
+unsigned tc_predictor_resolve(struct tc_predictor *predictor, const struct tc_branch *branch,
+                              bool taken, uint64_t target);
+
+#endif
