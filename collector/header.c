@@ -30,27 +30,53 @@ static json_t *integers(const int *values, size_t count)
     return list;
 }
 
-static json_t *build_placement(const struct tc_session_options *options)
+/* Why server and load share CPUs; null where they do not. */
+static json_t *overlap_reason(const struct tc_session_options *options, bool overlap)
 {
+    struct tc_cpus online;
+    if (!overlap) {
+        return json_null();
+    }
+    bool known = tc_cpus_online(&online, NULL) == 0;
+    return known && options->server_cpus.count + options->load_cpus.count <= online.count
+               ? json_string("asked for, though this machine has enough CPUs")
+               : json_sprintf("this machine has %zu CPUs, the server takes %zu of them",
+                              known ? online.count : 0, options->server_cpus.count);
+}
+
+static json_t *build_placement(const struct tc_header *header)
+{
+    const struct tc_session_options *options = header->options;
+    const struct tc_cpus *cpus = tc_session_cpus(options);
     char policy[160];
     int nodes[TC_CPUS_MAX];
-    bool overlap = tc_cpus_overlap(&options->server_cpus, &options->load_cpus);
-    struct tc_cpus online;
-    bool known = tc_cpus_online(&online, NULL) == 0;
-    bool enough = known && options->server_cpus.count + options->load_cpus.count <= online.count;
-    json_t *reason = !overlap ? json_null()
-                     : enough
-                         ? json_string("asked for, though this machine has enough CPUs")
-                         : json_sprintf("this machine has %zu CPUs, the server takes %zu of them",
-                                        known ? online.count : 0, options->server_cpus.count);
+    bool simulated = header->machine != NULL;
+    bool overlap = !simulated && tc_cpus_overlap(&options->server_cpus, &options->load_cpus);
+    json_t *host =
+        simulated ? integers(options->server_cpus.ids, options->server_cpus.count) : json_null();
     tc_numa_format(&options->numa, policy, sizeof(policy));
-    return json_pack("{s:o, s:o, s:o, s:b, s:o, s:{s:o, s:s}}", "server_cpus",
-                     integers(options->server_cpus.ids, options->server_cpus.count), "load_cpus",
-                     integers(options->load_cpus.ids, options->load_cpus.count), "collector_cpus",
-                     integers(options->collector_cpus.ids, options->collector_cpus.count),
-                     "overlap", (int)overlap, "reason", reason, "numa", "server_nodes",
-                     integers(nodes, tc_numa_nodes_of(&options->server_cpus, nodes)), "policy",
-                     policy);
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:b, s:o, s:{s:o, s:s}}", "server_cpus",
+        integers(cpus->ids, cpus->count), "host_cpus", host, "load_cpus",
+        integers(options->load_cpus.ids, options->load_cpus.count), "collector_cpus",
+        integers(options->collector_cpus.ids, options->collector_cpus.count), "overlap",
+        (int)overlap, "reason", overlap_reason(options, overlap), "numa", "server_nodes",
+        integers(nodes, tc_numa_nodes_of(&options->server_cpus, nodes)), "policy", policy);
+}
+
+static const char *network_reason(enum tc_network_kind kind)
+{
+    switch (kind) {
+    case TC_NETWORK_LOOPBACK:
+        return "asked for: without root there is no veth pair; the server's counts hold part of "
+               "the load's TCP work";
+    case TC_NETWORK_USER:
+        return "the simulated machine's own: its host takes connections to it on loopback and "
+               "does the load's side of TCP";
+    case TC_NETWORK_VETH:
+        break;
+    }
+    return NULL;
 }
 
 static json_t *build_network(const struct tc_network *network)
@@ -62,26 +88,50 @@ static json_t *build_network(const struct tc_network *network)
     json_t *rps =
         veth ? json_pack("{s:s, s:s}", "server", network->server_rps, "load", network->load_rps)
              : json_null();
-    json_t *reason = veth ? json_null()
-                          : json_string("asked for: without root there is no veth pair; the "
-                                        "server's counts hold part of the load's TCP work");
-    return json_pack("{s:s, s:i, s:s, s:s, s:o, s:o}", "kind", veth ? "veth" : "loopback", "mtu",
-                     network->mtu, "server_address", network->server_address, "load_address",
-                     network->load_address, "rps", rps, "reason", reason);
+    return json_pack("{s:s, s:i, s:s, s:s, s:o, s:s?}", "kind", tc_network_name(network->kind),
+                     "mtu", network->mtu, "server_address", network->server_address, "load_address",
+                     network->load_address, "rps", rps, "reason", network_reason(network->kind));
+}
+
+static json_t *build_source(const struct tc_header *header, const struct tc_source *source)
+{
+    struct tc_source_report report;
+    source->probe(header->options->server_cpus.ids[0], &report);
+    json_t *reason = report.reason[0] == '\0' ? json_null() : json_string(report.reason);
+    return json_pack("{s:s, s:b, s:o, s:s}", "name", source->name, "available",
+                     (int)report.available, "reason", reason, "scope", tc_scope_name(report.scope));
 }
 
 static json_t *build_sources(const struct tc_header *header)
 {
-    static const struct tc_source *const sources[] = {&tc_source_perf, &tc_source_proc};
+    return header->machine != NULL ? json_pack("[o]", build_source(header, &tc_source_softpmu))
+                                   : json_pack("[o, o]", build_source(header, &tc_source_perf),
+                                               build_source(header, &tc_source_proc));
+}
+
+/* What a pass counts on its first CPU it counts on each. */
+static json_t *build_pass(const struct tc_counters *counters)
+{
+    json_t *events = json_array();
+    for (size_t i = 0;
+         i < counters->slots_count && counters->slots[i].cpu == counters->slots[0].cpu; i++) {
+        const struct tc_slot *slot = &counters->slots[i];
+        json_t *event =
+            json_pack("{s:s, s:s, s:s*}", "event", slot->event, "mode", tc_mode_name(slot->mode),
+                      "variant", slot->variant[0] == '\0' ? NULL : slot->variant);
+        if (json_array_append_new(events, event) != 0) {
+            json_decref(events);
+            return NULL;
+        }
+    }
+    return events;
+}
+
+static json_t *build_passes(const struct tc_header *header)
+{
     json_t *list = json_array();
-    for (size_t i = 0; i < 2; i++) {
-        struct tc_source_report report;
-        sources[i]->probe(header->options->server_cpus.ids[0], &report);
-        json_t *reason = report.reason[0] == '\0' ? json_null() : json_string(report.reason);
-        json_t *source = json_pack("{s:s, s:b, s:o, s:s}", "name", sources[i]->name, "available",
-                                   (int)report.available, "reason", reason, "scope",
-                                   tc_scope_name(report.scope));
-        if (json_array_append_new(list, source) != 0) {
+    for (size_t i = 0; i < header->counters_count; i++) {
+        if (json_array_append_new(list, build_pass(header->counters[i])) != 0) {
             json_decref(list);
             return NULL;
         }
@@ -89,25 +139,24 @@ static json_t *build_sources(const struct tc_header *header)
     return list;
 }
 
-static json_t *build_passes(const struct tc_header *header)
+/* The simulated machine, as its page describes it; null where this one is measured. */
+static json_t *build_machine(const struct tc_header *header)
 {
-    json_t *list = json_array();
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < header->passes_count; i++) {
-        const struct tc_pass *pass = &header->passes[i];
-        json_t *events = json_array();
-        for (size_t e = 0; rc == 0 && e < pass->count; e++) {
-            rc = json_array_append_new(events,
-                                       json_pack("{s:s, s:s}", "event", pass->events[e].name,
-                                                 "mode", tc_mode_name(pass->events[e].mode)));
+    const struct tc_softpmu_page *page = header->machine;
+    json_t *variants = json_array();
+    for (uint32_t i = 0; page != NULL && i < page->variants; i++) {
+        if (json_array_append_new(variants, json_string(page->variant_names[i])) != 0) {
+            json_decref(variants);
+            return NULL;
         }
-        rc = json_array_append_new(list, events) != 0 ? -1 : rc;
     }
-    if (rc != 0) {
-        json_decref(list);
-        return NULL;
+    if (page == NULL) {
+        json_decref(variants);
+        return json_null();
     }
-    return list;
+    return json_pack("{s:s, s:o, s:i, s:I, s:I}", "name", page->machine, "variants", variants,
+                     "cpus", (int)page->cpus, "clock_hz", (json_int_t)page->clock_hz,
+                     "bus_clock_hz", (json_int_t)page->bus_clock_hz);
 }
 
 static double seconds(uint64_t ns)
@@ -154,11 +203,12 @@ json_t *tc_header_build(const struct tc_header *header)
     const struct tc_session_options *options = header->options;
     json_t *cell = json_object_get(options->header, "cell");
     return json_pack(
-        "{s:s, s:s, s:o, s:O, s:{s:s, s:s}, s:{s:o, s:o, s:o}, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "{s:s, s:s, s:o, s:O, s:{s:s, s:s}, s:{s:o, s:o, s:o}, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
         "type", "header", "schema", "tlscost-record/1", "started_utc", tc_record_utc(), "cell",
         cell != NULL ? cell : json_null(), "program", "version", TC_VERSION, "build", TC_BUILD_NAME,
         "commands", "server", words(options->server_argv), "load", words(options->load_argv),
-        "collect", words(options->collect_argv), "provenance", build_provenance(header),
-        "placement", build_placement(options), "network", build_network(header->network), "sources",
-        build_sources(header), "passes", build_passes(header), "rules", build_rules(header));
+        "collect", words(options->collect_argv), "provenance", build_provenance(header), "machine",
+        build_machine(header), "placement", build_placement(header), "network",
+        build_network(header->network), "sources", build_sources(header), "passes",
+        build_passes(header), "rules", build_rules(header));
 }

@@ -3,12 +3,15 @@
 #define TC_COLLECTOR_HEADER_H
 
 #include "collector/session.h"
+#include "collector/softpmu_page.h"
+#include "collector/source.h"
 
 struct tc_header {
     const struct tc_session_options *options;
-    const struct tc_network *network; /* NULL: nothing was connected */
-    const struct tc_pass *passes;
-    size_t passes_count;
+    const struct tc_network *network;      /* NULL: nothing was connected */
+    const struct tc_softpmu_page *machine; /* NULL: this machine is what is measured */
+    struct tc_counters *const *counters;   /* one per pass */
+    size_t counters_count;
     uint64_t window_ns; /* as used */
     uint64_t idle_resolution_ns;
     uint64_t tsc_hz;

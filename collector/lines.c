@@ -21,9 +21,24 @@ static uint64_t elapsed_ns(const struct tc_window *window)
     return window->end.t_ns - window->begin.t_ns;
 }
 
-static uint64_t proc_delta(const struct tc_line *line, size_t slot)
+static uint64_t system_change(const struct tc_line *line, size_t slot)
 {
-    return line->window->end.proc[slot].raw - line->window->begin.proc[slot].raw;
+    return line->window->end.system[slot].raw - line->window->begin.system[slot].raw;
+}
+
+/* null where the source could not tell: tc_line_build() lists the reasons. */
+static json_t *system_delta(const struct tc_line *line, size_t slot)
+{
+    return line->meter->system->slots[slot].status == TC_STATUS_OK
+               ? number(system_change(line, slot))
+               : json_null();
+}
+
+static json_t *system_level(const struct tc_line *line, size_t slot)
+{
+    return line->meter->system->slots[slot].status == TC_STATUS_OK
+               ? number(line->window->end.system[slot].raw)
+               : json_null();
 }
 
 static json_t *build_cpus(const struct tc_line *line)
@@ -34,11 +49,11 @@ static json_t *build_cpus(const struct tc_line *line)
             json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "cpu", line->cpus->ids[i],
                       "idle_ns", number(tc_window_idle_ns(line->window, line->meter, i)),
                       "idle_resolution_ns", number(tc_window_idle_resolution_ns(line->meter, i)),
-                      "steal_ns", number(proc_delta(line, tc_proc_cpu_slot(i, TC_PROC_STEAL))),
-                      "user_ns", number(proc_delta(line, tc_proc_cpu_slot(i, TC_PROC_USER))),
-                      "system_ns", number(proc_delta(line, tc_proc_cpu_slot(i, TC_PROC_SYSTEM))),
-                      "irq_ns", number(proc_delta(line, tc_proc_cpu_slot(i, TC_PROC_IRQ))),
-                      "softirq_ns", number(proc_delta(line, tc_proc_cpu_slot(i, TC_PROC_SOFTIRQ))));
+                      "steal_ns", system_delta(line, tc_proc_cpu_slot(i, TC_PROC_STEAL)), "user_ns",
+                      system_delta(line, tc_proc_cpu_slot(i, TC_PROC_USER)), "system_ns",
+                      system_delta(line, tc_proc_cpu_slot(i, TC_PROC_SYSTEM)), "irq_ns",
+                      system_delta(line, tc_proc_cpu_slot(i, TC_PROC_IRQ)), "softirq_ns",
+                      system_delta(line, tc_proc_cpu_slot(i, TC_PROC_SOFTIRQ)));
         if (json_array_append_new(list, cpu) != 0) {
             json_decref(list);
             return NULL;
@@ -54,10 +69,10 @@ struct value {
     uint64_t running_ns;
 };
 
-static struct value perf_value(const struct tc_window *window, size_t slot)
+static struct value counted_value(const struct tc_window *window, size_t slot)
 {
-    const struct tc_reading *begin = &window->begin.perf[slot];
-    const struct tc_reading *end = &window->end.perf[slot];
+    const struct tc_reading *begin = &window->begin.counters[slot];
+    const struct tc_reading *end = &window->end.counters[slot];
     return (struct value){end->raw - begin->raw, end->enabled_ns - begin->enabled_ns,
                           end->running_ns - begin->running_ns};
 }
@@ -87,23 +102,34 @@ static uint64_t idle_of(const struct tc_line *line, int cpu)
     return sum_ns / line->cpus->count;
 }
 
-static json_t *no_count(int cpu, const char *event, enum tc_mode mode, const char *source,
-                        enum tc_status status, const char *reason)
+static json_t *cpu_of(const struct tc_slot *slot)
 {
-    return json_pack("{s:o, s:s, s:s, s:s, s:n, s:n, s:n, s:n, s:n, s:s, s:s}", "cpu",
-                     cpu == TC_SLOT_NO_CPU ? json_null() : json_integer(cpu), "event", event,
-                     "mode", tc_mode_name(mode), "source", source, "raw", "corrected", "enabled_ns",
-                     "running_ns", "origin", "status", tc_status_name(status), "reason", reason);
+    return slot->cpu == TC_SLOT_NO_CPU ? json_null() : json_integer(slot->cpu);
 }
 
-static json_t *a_count(int cpu, const char *event, enum tc_mode mode, const char *source,
-                       struct value value, json_t *corrected, const char *origin)
+static const char *variant_of(const struct tc_slot *slot)
 {
-    return json_pack("{s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:s, s:s, s:n}", "cpu",
-                     cpu == TC_SLOT_NO_CPU ? json_null() : json_integer(cpu), "event", event,
-                     "mode", tc_mode_name(mode), "source", source, "raw", number(value.raw),
+    return slot->variant[0] == '\0' ? NULL : slot->variant; /* NULL: no such key */
+}
+
+static json_t *no_count(const struct tc_slot *slot, const char *source, enum tc_status status,
+                        const char *reason)
+{
+    return json_pack("{s:o, s:s, s:s, s:s*, s:s, s:n, s:n, s:n, s:n, s:n, s:s, s:s}", "cpu",
+                     cpu_of(slot), "event", slot->event, "mode", tc_mode_name(slot->mode),
+                     "variant", variant_of(slot), "source", source, "raw", "corrected",
+                     "enabled_ns", "running_ns", "origin", "status", tc_status_name(status),
+                     "reason", reason);
+}
+
+static json_t *a_count(const struct tc_slot *slot, const char *source, struct value value,
+                       json_t *corrected, enum tc_origin origin)
+{
+    return json_pack("{s:o, s:s, s:s, s:s*, s:s, s:o, s:o, s:o, s:o, s:s, s:s, s:n}", "cpu",
+                     cpu_of(slot), "event", slot->event, "mode", tc_mode_name(slot->mode),
+                     "variant", variant_of(slot), "source", source, "raw", number(value.raw),
                      "corrected", corrected, "enabled_ns", number(value.enabled_ns), "running_ns",
-                     number(value.running_ns), "origin", origin, "status",
+                     number(value.running_ns), "origin", tc_origin_name(origin), "status",
                      tc_status_name(TC_STATUS_OK), "reason");
 }
 
@@ -112,20 +138,20 @@ static bool never_ran(struct value value)
     return value.running_ns == 0 && value.enabled_ns > 0;
 }
 
-static json_t *perf_count(const struct tc_line *line, size_t i)
+static json_t *event_count(const struct tc_line *line, size_t i)
 {
-    const struct tc_slot *slot = &line->meter->perf->slots[i];
+    const struct tc_slot *slot = &line->meter->counters->slots[i];
+    const char *source = line->meter->counters->source->name;
     if (line->overlap) {
-        return no_count(slot->cpu, slot->event, slot->mode, "perf", TC_STATUS_OVERLAP,
-                        overlap_reason);
+        return no_count(slot, source, TC_STATUS_OVERLAP, overlap_reason);
     }
     if (slot->status != TC_STATUS_OK) {
-        return no_count(slot->cpu, slot->event, slot->mode, "perf", slot->status, slot->reason);
+        return no_count(slot, source, slot->status, slot->reason);
     }
-    struct value value = perf_value(line->window, i);
-    struct value idle = line->idle == NULL ? value : perf_value(line->idle, i);
+    struct value value = counted_value(line->window, i);
+    struct value idle = line->idle == NULL ? value : counted_value(line->idle, i);
     if (never_ran(value) || never_ran(idle)) {
-        return no_count(slot->cpu, slot->event, slot->mode, "perf", TC_STATUS_FAILED,
+        return no_count(slot, source, TC_STATUS_FAILED,
                         "the kernel never put it on a counter; is another program counting?");
     }
     json_t *corrected =
@@ -133,26 +159,32 @@ static json_t *perf_count(const struct tc_line *line, size_t i)
             ? json_null()
             : json_real(tc_idle_correct(whole_count(value), whole_count(idle),
                                         elapsed_ns(line->idle), idle_of(line, slot->cpu)));
-    return a_count(slot->cpu, slot->event, slot->mode, "perf", value, corrected,
-                   multiplexed(value) ? "scaled" : "counted");
+    return a_count(slot, source, value, corrected,
+                   multiplexed(value) ? TC_ORIGIN_SCALED : slot->origin);
 }
 
 static uint64_t ref_cycles(const struct tc_window *window, const struct tc_line *line, size_t i)
 {
     size_t steal = tc_proc_cpu_slot(i, TC_PROC_STEAL);
     return tc_idle_ref_cycles(elapsed_ns(window), tc_window_idle_ns(window, line->meter, i),
-                              window->end.proc[steal].raw - window->begin.proc[steal].raw,
+                              window->end.system[steal].raw - window->begin.system[steal].raw,
                               line->tsc_hz);
 }
 
 static json_t *ref_cycles_count(const struct tc_line *line, size_t i)
 {
-    int cpu = line->cpus->ids[i];
+    const struct tc_slot slot = {
+        .event = "ref_cycles", .mode = TC_MODE_BOTH, .cpu = line->cpus->ids[i]};
+    const struct tc_slot *steal = &line->meter->system->slots[tc_proc_cpu_slot(i, TC_PROC_STEAL)];
+    const char *source = line->meter->system->source->name;
     if (line->overlap) {
-        return no_count(cpu, "ref_cycles", TC_MODE_BOTH, "proc", TC_STATUS_OVERLAP, overlap_reason);
+        return no_count(&slot, source, TC_STATUS_OVERLAP, overlap_reason);
+    }
+    if (steal->status != TC_STATUS_OK) {
+        return no_count(&slot, source, steal->status, steal->reason);
     }
     if (line->tsc_hz == 0) {
-        return no_count(cpu, "ref_cycles", TC_MODE_BOTH, "proc", TC_STATUS_UNSUPPORTED,
+        return no_count(&slot, source, TC_STATUS_UNSUPPORTED,
                         "the time stamp counter's frequency is not known on this processor");
     }
     uint64_t raw = ref_cycles(line->window, line, i);
@@ -161,16 +193,16 @@ static json_t *ref_cycles_count(const struct tc_line *line, size_t i)
         line->idle == NULL
             ? json_null()
             : json_real(tc_idle_correct((double)raw, (double)ref_cycles(line->idle, line, i),
-                                        elapsed_ns(line->idle), idle_of(line, cpu)));
-    return a_count(cpu, "ref_cycles", TC_MODE_BOTH, "proc", value, corrected, "derived");
+                                        elapsed_ns(line->idle), idle_of(line, slot.cpu)));
+    return a_count(&slot, source, value, corrected, TC_ORIGIN_DERIVED);
 }
 
 static json_t *build_counts(const struct tc_line *line)
 {
     json_t *list = json_array();
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < line->meter->perf->slots_count; i++) {
-        rc = json_array_append_new(list, perf_count(line, i));
+    for (size_t i = 0; rc == 0 && i < line->meter->counters->slots_count; i++) {
+        rc = json_array_append_new(list, event_count(line, i));
     }
     for (size_t i = 0; rc == 0 && i < line->cpus->count; i++) {
         rc = json_array_append_new(list, ref_cycles_count(line, i));
@@ -185,19 +217,34 @@ static json_t *build_counts(const struct tc_line *line)
 static json_t *build_system(const struct tc_line *line)
 {
     size_t first = tc_proc_system_slot(line->cpus->count, 0);
-    const struct tc_slot *disk = &line->meter->proc->slots[first + TC_PROC_DISK_QUEUE_MS];
-    double queue = (double)proc_delta(line, first + TC_PROC_DISK_QUEUE_MS) * 1e6 /
-                   (double)elapsed_ns(line->window);
-    const struct tc_reading *end = &line->window->end.proc[first];
+    size_t disk = first + TC_PROC_DISK_QUEUE_MS;
+    double queue = (double)system_change(line, disk) * 1e6 / (double)elapsed_ns(line->window);
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "mem_available_bytes",
-                     number(end[TC_PROC_MEM_AVAILABLE_BYTES].raw), "net_rx_bytes",
-                     number(proc_delta(line, first + TC_PROC_NET_RX_BYTES)), "net_tx_bytes",
-                     number(proc_delta(line, first + TC_PROC_NET_TX_BYTES)), "tcp_retransmits",
-                     number(proc_delta(line, first + TC_PROC_TCP_RETRANSMITS)), "disk_queue",
-                     disk->status == TC_STATUS_OK ? json_real(queue) : json_null(),
-                     "context_switches", number(proc_delta(line, first + TC_PROC_CONTEXT_SWITCHES)),
-                     "interrupts", number(proc_delta(line, first + TC_PROC_INTERRUPTS)),
-                     "procs_running", number(end[TC_PROC_PROCS_RUNNING].raw));
+                     system_level(line, first + TC_PROC_MEM_AVAILABLE_BYTES), "net_rx_bytes",
+                     system_delta(line, first + TC_PROC_NET_RX_BYTES), "net_tx_bytes",
+                     system_delta(line, first + TC_PROC_NET_TX_BYTES), "tcp_retransmits",
+                     system_delta(line, first + TC_PROC_TCP_RETRANSMITS), "disk_queue",
+                     line->meter->system->slots[disk].status == TC_STATUS_OK ? json_real(queue)
+                                                                             : json_null(),
+                     "context_switches", system_delta(line, first + TC_PROC_CONTEXT_SWITCHES),
+                     "interrupts", system_delta(line, first + TC_PROC_INTERRUPTS), "procs_running",
+                     system_level(line, first + TC_PROC_PROCS_RUNNING));
+}
+
+/* Why values of `cpus` and `system` are null: {value: reason}. */
+static json_t *build_null_reasons(const struct tc_line *line)
+{
+    const struct tc_counters *system = line->meter->system;
+    json_t *object = json_object();
+    for (size_t i = 0; i < system->slots_count; i++) {
+        const struct tc_slot *slot = &system->slots[i];
+        if (slot->status != TC_STATUS_OK &&
+            json_object_set_new(object, slot->event, json_string(slot->reason)) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
 }
 
 /* A column of a matrix of samples. */
@@ -219,9 +266,10 @@ static json_t *build_series(const struct tc_line *line, const struct tc_series *
     json_t *object = json_object();
     int rc = json_object_set_new(object, "t_ns", column(series->t_ns, series->rows, 1, 0));
     for (size_t i = 0; rc == 0 && i < series->slots; i++) {
-        const struct tc_slot *slot = &line->meter->perf->slots[series->first_slot + i];
-        char key[TC_EVENT_NAME_MAX + 8];
-        (void)snprintf(key, sizeof(key), "%s:%s", slot->event, tc_mode_name(slot->mode));
+        const struct tc_slot *slot = &line->meter->counters->slots[series->first_slot + i];
+        char key[TC_EVENT_NAME_MAX + TC_VARIANT_MAX + 8];
+        (void)snprintf(key, sizeof(key), "%s:%s%s%s", slot->event, tc_mode_name(slot->mode),
+                       slot->variant[0] == '\0' ? "" : ":", slot->variant);
         if (slot->status == TC_STATUS_OK) {
             rc = json_object_set_new(object, key,
                                      column(series->counts, series->rows, series->slots, i));
@@ -240,7 +288,7 @@ static json_t *build_sampled_counts(const struct tc_line *line)
     json_t *object = json_object();
     for (size_t i = 0; i < samples->count && !line->overlap; i++) {
         const struct tc_series *series = &samples->series[i];
-        int cpu = line->meter->perf->slots[series->first_slot].cpu;
+        int cpu = line->meter->counters->slots[series->first_slot].cpu;
         char key[16] = "all";
         if (cpu != TC_SLOT_NO_CPU) {
             (void)snprintf(key, sizeof(key), "%d", cpu);
@@ -256,7 +304,7 @@ static json_t *build_sampled_counts(const struct tc_line *line)
 static json_t *build_samples(const struct tc_line *line)
 {
     const struct tc_window *window = line->window;
-    const struct tc_counters *perf = line->meter->perf;
+    const struct tc_counters *counters = line->meter->counters;
     json_t *idle = json_object();
     for (size_t i = 0; i < window->cpus; i++) {
         char key[16];
@@ -268,8 +316,9 @@ static json_t *build_samples(const struct tc_line *line)
         }
     }
     return json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o}", "how", tc_sampling_name(perf->sampling), "reason",
-        perf->sampling == TC_SAMPLING_RING ? json_null() : json_string(perf->sampling_reason),
+        "{s:s, s:o, s:o, s:o, s:o, s:o}", "how", tc_sampling_name(counters->sampling), "reason",
+        counters->sampling == TC_SAMPLING_RING ? json_null()
+                                               : json_string(counters->sampling_reason),
         "t_ns", column(window->t_ns, window->rows, 1, 0), "transactions",
         line->meter->page == NULL ? json_null() : column(window->transactions, window->rows, 1, 0),
         "idle_ns", idle, "counts", build_sampled_counts(line));
@@ -342,21 +391,22 @@ static int add_load(json_t *object, const struct tc_line *line)
     if (rc == 0) {
         rc = json_object_set_new(object, "load_under_way", number(line->window->under_way));
     }
-    return rc != 0
-               ? rc
-               : json_object_set_new(object, "server_rss_bytes", number(line->server_rss_bytes));
+    return rc != 0 ? rc
+                   : json_object_set_new(object, "server_rss_bytes",
+                                         line->server_rss_known ? number(line->server_rss_bytes)
+                                                                : json_null());
 }
 
 json_t *tc_line_build(const struct tc_line *line)
 {
     const struct tc_window *window = line->window;
-    json_t *object =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:O}", "type", line->type,
-                  "pass", (json_int_t)line->pass, "index", (json_int_t)line->index, "start_ns",
-                  (json_int_t)window->begin.t_ns, "end_ns", (json_int_t)window->end.t_ns,
-                  "start_utc", tc_record_utc_of(&window->start_utc), "cpus", build_cpus(line),
-                  "counts", build_counts(line), "system", build_system(line), "samples",
-                  build_samples(line), "notes", line->notes);
+    json_t *object = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:O}", "type", line->type, "pass",
+        (json_int_t)line->pass, "index", (json_int_t)line->index, "start_ns",
+        (json_int_t)window->begin.t_ns, "end_ns", (json_int_t)window->end.t_ns, "start_utc",
+        tc_record_utc_of(&window->start_utc), "cpus", build_cpus(line), "counts",
+        build_counts(line), "system", build_system(line), "null_reasons", build_null_reasons(line),
+        "samples", build_samples(line), "notes", line->notes);
     if (object != NULL && line->meter->page != NULL && add_load(object, line) != 0) {
         json_decref(object);
         return NULL;

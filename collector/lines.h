@@ -16,6 +16,7 @@ struct tc_line {
     const struct tc_cpus *cpus;
     bool overlap;    /* server and load share CPUs: no counts */
     uint64_t tsc_hz; /* 0: unknown */
+    bool server_rss_known;
     uint64_t server_rss_bytes;
     json_t *notes; /* borrowed; array of texts */
 };

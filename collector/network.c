@@ -21,7 +21,11 @@
 
 #include "workloads/common/options.h"
 
-#define VETH_MTU    1500
+#define VETH_MTU 1500
+/* QEMU's user-mode networking: the guest's network card, and its addresses there. */
+#define USER_MTU    1500
+#define USER_GUEST  "10.0.2.15"
+#define USER_HOST   "10.0.2.2"
 #define SERVER_VETH "server0"
 #define LOAD_VETH   "load0"
 #define PREFIX_BITS 24
@@ -265,12 +269,24 @@ static int loopback_mtu(struct tc_error *err)
     return mtu;
 }
 
+const char *tc_network_name(enum tc_network_kind kind)
+{
+    static const char *const names[] = {"loopback", "veth", "user"};
+    return names[kind];
+}
+
 int tc_network_open(struct tc_network *network, enum tc_network_kind kind,
                     const char *server_address, const char *load_address,
                     const struct tc_cpus *server_cpus, const struct tc_cpus *load_cpus,
                     struct tc_error *err)
 {
     *network = (struct tc_network){.kind = kind, .home = -1, .server = -1, .load = -1};
+    if (kind == TC_NETWORK_USER) {
+        network->mtu = USER_MTU;
+        (void)snprintf(network->server_address, sizeof(network->server_address), USER_GUEST);
+        (void)snprintf(network->load_address, sizeof(network->load_address), USER_HOST);
+        return 0;
+    }
     if (kind == TC_NETWORK_LOOPBACK) {
         network->mtu = loopback_mtu(err);
         network->server_interface = "lo";

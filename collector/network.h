@@ -1,4 +1,5 @@
-/* Where load and server meet: two anonymous network namespaces joined by a veth pair, or loopback.
+/* Where load and server meet: two anonymous network namespaces joined by a veth pair, loopback, or
+ * a simulated machine's own network.
  *
  * The namespaces are held by file descriptors and by the processes in them only, so that they, and
  * the veth pair with them, vanish with their last user. */
@@ -8,7 +9,11 @@
 #include "collector/placement.h"
 #include "workloads/common/error.h"
 
-enum tc_network_kind { TC_NETWORK_LOOPBACK, TC_NETWORK_VETH };
+enum tc_network_kind {
+    TC_NETWORK_LOOPBACK,
+    TC_NETWORK_VETH,
+    TC_NETWORK_USER /* a simulated machine's, which its host forwards connections to */
+};
 
 #define TC_NETWORK_MASK_MAX 300 /* hex digits and commas of TC_CPUS_MAX CPUs */
 
@@ -24,6 +29,9 @@ struct tc_network {
     char server_rps[TC_NETWORK_MASK_MAX]; /* masks as written to sysfs; empty on loopback */
     char load_rps[TC_NETWORK_MASK_MAX];
 };
+
+/* Names as used in options and records. */
+const char *tc_network_name(enum tc_network_kind kind);
 
 /* A CPU mask as sysfs takes it: hexadecimal words of 32 bits, comma-separated, highest first. */
 void tc_network_mask(const struct tc_cpus *cpus, char *text, size_t size);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collector/paged.h"
 #include "workloads/common/options.h"
 #include "workloads/common/profile.h"
 
@@ -20,6 +21,7 @@ enum {
     OPT_HEADER,
     OPT_SERVER_CPUS,
     OPT_LOAD_CPUS,
+    OPT_SIMULATED_CPUS,
     OPT_COLLECTOR_CPUS,
     OPT_NETWORK,
     OPT_SERVER_ADDRESS,
@@ -51,7 +53,12 @@ static const struct argp_option options_table[] = {
     {"load-cpus", OPT_LOAD_CPUS, "LIST", 0, "CPUs of the load generator", 0},
     {"collector-cpus", OPT_COLLECTOR_CPUS, "LIST", 0,
      "CPUs of this program (those of neither, else the load's)", 0},
-    {"network", OPT_NETWORK, "KIND", 0, "veth (needs root) or loopback", 0},
+    {"simulated-cpus", OPT_SIMULATED_CPUS, "N", 0,
+     "The server's command simulates a machine with N CPUs: these are measured, by the counters in "
+     "the page whose path replaces {page} in its arguments, and --server-cpus are where it runs",
+     0},
+    {"network", OPT_NETWORK, "KIND", 0,
+     "veth (needs root), loopback, or user (a simulated machine's)", 0},
     {"server-address", OPT_SERVER_ADDRESS, "IP", 0, "Server's veth address (" TC_NETWORK_SERVER ")",
      0},
     {"load-address", OPT_LOAD_ADDRESS, "IP", 0, "Load's veth address (" TC_NETWORK_CLIENT ")", 0},
@@ -198,6 +205,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case OPT_WINDOWS:
         parse_count(state, key, arg, 100000, &options->session.rules.windows);
         return 0;
+    case OPT_SIMULATED_CPUS:
+        parse_count(state, key, arg, TC_CPUS_MAX, &options->simulated_cpus);
+        return 0;
     case OPT_SAMPLE:
         parse_count(state, key, arg, 3600000, &sample_ms);
         options->session.rules.sample_ns = sample_ms * MS;
@@ -249,13 +259,15 @@ static int check_commands(const struct tc_session_options *session)
         session->server_argv[0] == NULL || session->load_argv[0] == NULL) {
         return bad_input("expected the two commands: ... -- SERVER ARGS... -- LOAD ARGS...");
     }
-    for (char *const *word = session->load_argv; *word != NULL; word++) {
-        if (strcmp(*word, "{page}") == 0) {
-            return 0;
-        }
+    if (!tc_paged_asked(session->load_argv)) {
+        return bad_input("the load's arguments lack the word {page}: without its counts there is "
+                         "nothing to relate to; tlscost-load takes --page {page}");
     }
-    return bad_input("the load's arguments lack the word {page}: without its counts there is "
-                     "nothing to relate to; tlscost-load takes --page {page}");
+    if (session->simulated_cpus.count > 0 && !tc_paged_asked(session->server_argv)) {
+        return bad_input("the simulated machine's arguments lack {page}: its counters would be "
+                         "nowhere; QEMU's plugin takes page={page}");
+    }
+    return 0;
 }
 
 static int require(const char *option, const char *text)
@@ -293,8 +305,20 @@ static int check_network(struct tc_options *options)
         session->network = TC_NETWORK_VETH;
     } else if (strcmp(options->network, "loopback") == 0) {
         session->network = TC_NETWORK_LOOPBACK;
+    } else if (strcmp(options->network, "user") == 0) {
+        session->network = TC_NETWORK_USER;
     } else {
-        return bad_input("--network: expected veth or loopback");
+        return bad_input("--network: expected veth, loopback or user");
+    }
+    if ((session->network == TC_NETWORK_USER) != (session->simulated_cpus.count > 0)) {
+        return bad_input("--network user and --simulated-cpus go together: a simulated machine has "
+                         "a network of its own");
+    }
+    if (session->network == TC_NETWORK_USER) {
+        return 0; /* its first transaction shows that it answers */
+    }
+    if (session->connect == NULL) {
+        return require("connect", session->connect);
     }
     if (tc_parse_address(session->connect, &address, &length, &err) != 0) {
         (void)fprintf(stderr, "tlscost-collect: --connect: %s\n", err.message);
@@ -347,11 +371,13 @@ static int check_sampling(struct tc_options *options)
 static int check_session(struct tc_options *options)
 {
     int rc;
+    for (int cpu = 0; cpu < (int)options->simulated_cpus; cpu++) {
+        options->session.simulated_cpus.ids[options->session.simulated_cpus.count++] = cpu;
+    }
     if ((rc = require("record", options->session.record)) != 0 ||
         (rc = require("server-cpus", options->server_cpus)) != 0 ||
         (rc = require("load-cpus", options->load_cpus)) != 0 ||
         (rc = require("network", options->network)) != 0 ||
-        (rc = require("connect", options->session.connect)) != 0 ||
         (rc = check_commands(&options->session)) != 0 || (rc = check_network(options)) != 0 ||
         (rc = check_placement(options)) != 0) {
         return rc;

@@ -21,6 +21,7 @@ struct tc_options {
     const char *cpus;
     const char *network;
     const char *numa;
+    uint64_t simulated_cpus;
     uint64_t duration_ns;
     bool probe;
     bool sample_only;

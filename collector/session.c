@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "collector/header.h"
 #include "collector/provenance.h"
@@ -25,36 +23,15 @@ int tc_session_watch(void *context, struct tc_error *err)
     return rc == 0 && session->load_runs ? tc_keeper_check(&session->load, err) : rc;
 }
 
-/* The load's arguments with {page} replaced. */
-static int make_load_argv(struct tc_session *session, struct tc_error *err)
-{
-    char *const *argv = session->options->load_argv;
-    size_t count = 0;
-    while (argv[count] != NULL) {
-        count++;
-    }
-    session->load_argv = calloc(count + 1, sizeof(*session->load_argv));
-    session->page_fd = memfd_create("tlscost-page", MFD_CLOEXEC);
-    if (session->load_argv == NULL || session->page_fd < 0 ||
-        asprintf(&session->page_path, "/proc/self/fd/%d", session->page_fd) < 0) {
-        session->page_path = NULL;
-        return tc_error_set(err, ENOMEM, "no memory for the page shared with the load: %s",
-                            strerror(errno));
-    }
-    for (size_t i = 0; i < count; i++) {
-        session->load_argv[i] = strcmp(argv[i], "{page}") == 0 ? session->page_path : argv[i];
-    }
-    return 0;
-}
-
 static int write_header(struct tc_session *session, bool connected, struct tc_error *err)
 {
     const struct tc_meter meter = tc_session_meter(session, 0, false);
     const struct tc_header header = {
         .options = session->options,
         .network = connected ? &session->network : NULL,
-        .passes = session->passes,
-        .passes_count = session->passes_count,
+        .machine = session->softpmu.page,
+        .counters = session->counters,
+        .counters_count = session->passes_count,
         .window_ns = session->window_ns,
         .idle_resolution_ns = tc_window_idle_resolution_ns(&meter, 0),
         .tsc_hz = session->tsc_hz,
@@ -65,7 +42,8 @@ static int write_header(struct tc_session *session, bool connected, struct tc_er
 
 static int measure(struct tc_session *session, struct tc_error *err)
 {
-    int rc = tc_session_start_server(session, err);
+    int rc = session->options->simulated_cpus.count > 0 ? tc_session_start_machine(session, err)
+                                                        : tc_session_start_server(session, err);
     if (rc == 0) {
         session->phase = "record";
         rc = write_header(session, true, err);
@@ -90,22 +68,20 @@ static void close_session(struct tc_session *session)
     tc_keeper_close(&session->load);
     tc_keeper_close(&session->server);
     for (size_t i = 0; i < session->passes_count; i++) {
-        tc_source_perf.close(session->perf[i]);
+        session->counting->close(session->counters[i]);
         if (session->idle != NULL) {
             tc_window_close(&session->idle[i]);
         }
     }
-    tc_source_proc.close(session->proc);
+    session->observing->close(session->system);
     tc_page_close(&session->page);
-    if (session->page_fd >= 0) {
-        (void)close(session->page_fd);
-    }
+    tc_softpmu_unmap(&session->softpmu);
+    tc_paged_close(&session->load_command);
+    tc_paged_close(&session->machine_command);
     tc_network_close(&session->network);
     tc_record_close(&session->record);
     free(session->idle);
     free(session->passes);
-    free(session->load_argv);
-    free(session->page_path);
     json_decref(session->notes);
 }
 
@@ -120,11 +96,21 @@ static enum tc_outcome fail(const struct tc_session *session, enum tc_outcome ou
 
 static void open_session(struct tc_session *session, const struct tc_session_options *options)
 {
+    bool simulated = options->simulated_cpus.count > 0;
     *session = (struct tc_session){
-        .options = options, .page_fd = -1, .notes = json_array(), .phase = "preparing"};
+        .options = options,
+        .cpus = tc_session_cpus(options),
+        .counting = simulated ? &tc_source_softpmu : &tc_source_perf,
+        .observing = simulated ? &tc_source_softpmu_system : &tc_source_proc,
+        .load_command = {.fd = -1},
+        .machine_command = {.fd = -1},
+        .notes = json_array(),
+        .phase = "preparing",
+    };
     session->record.fd = -1;
     session->network = (struct tc_network){.home = -1, .server = -1, .load = -1};
-    session->overlap = tc_cpus_overlap(&options->server_cpus, &options->load_cpus);
+    /* A simulated machine's counts are its own, whatever else runs on this one's CPUs. */
+    session->overlap = !simulated && tc_cpus_overlap(&options->server_cpus, &options->load_cpus);
     session->tsc_hz = tc_provenance_tsc_hz(&session->tsc_how);
 }
 
@@ -143,12 +129,17 @@ static enum tc_outcome prepare(struct tc_session *session, struct tc_error *err)
     if (tc_placement_apply(&options->collector_cpus, NULL, err) != 0) {
         return TC_CANNOT;
     }
-    session->scope = tc_perf_scope(options->server_cpus.ids[0]);
+    bool simulated = options->simulated_cpus.count > 0;
+    session->scope = simulated ? TC_SCOPE_CPU : tc_perf_scope(options->server_cpus.ids[0]);
     rc = tc_session_make_passes(session, err);
     if (rc != 0) {
         return rc == -ENOMEM ? TC_FAILED : TC_BAD_INPUT;
     }
-    return make_load_argv(session, err) == 0 ? TC_DONE : TC_FAILED;
+    rc = tc_paged_open(&session->load_command, "tlscost-page", options->load_argv, err);
+    if (rc == 0 && simulated) {
+        rc = tc_paged_open(&session->machine_command, "tlscost-softpmu", options->server_argv, err);
+    }
+    return rc == 0 ? TC_DONE : TC_FAILED;
 }
 
 enum tc_outcome tc_session_run(const struct tc_session_options *options,

@@ -28,9 +28,11 @@ struct tc_session_options {
     const char *record;
     const json_t *header; /* borrowed: {"cell": {...}, more for the provenance}; NULL: none */
     char *const *collect_argv;
+    /* {page} in the load's words, and in a simulated machine's, becomes a page's path. */
     char *const *server_argv;
-    char *const *load_argv; /* the word {page} becomes the page's path */
-    struct tc_cpus server_cpus;
+    char *const *load_argv;
+    struct tc_cpus server_cpus;    /* of this machine: where the server's command runs */
+    struct tc_cpus simulated_cpus; /* the server is a machine with these CPUs; none: it is not */
     struct tc_cpus load_cpus;
     struct tc_cpus collector_cpus;
     struct tc_numa numa;
@@ -54,6 +56,12 @@ struct tc_session_output {
     char server[TC_KEEPER_TAIL + 1];
     char load[TC_KEEPER_TAIL + 1];
 };
+
+/* The CPUs that are measured. */
+static inline const struct tc_cpus *tc_session_cpus(const struct tc_session_options *options)
+{
+    return options->simulated_cpus.count > 0 ? &options->simulated_cpus : &options->server_cpus;
+}
 
 /* Measures one cell. Whatever happens nothing of it runs afterwards; where it fails the windows
  * measured until then are in NAME.partial. */

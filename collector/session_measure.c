@@ -9,10 +9,10 @@
 
 struct tc_meter tc_session_meter(const struct tc_session *session, size_t pass, bool loaded)
 {
-    return (struct tc_meter){.perf = session->perf[pass],
-                             .proc = session->proc,
+    return (struct tc_meter){.counters = session->counters[pass],
+                             .system = session->system,
                              .page = loaded ? &session->page : NULL,
-                             .cpus = session->options->server_cpus.count};
+                             .cpus = session->cpus->count};
 }
 
 int tc_session_note(struct tc_session *session, json_t *text, struct tc_error *err)
@@ -57,9 +57,9 @@ static int run_window(struct tc_session *session, const struct tc_meter *meter,
                       struct tc_error *err)
 {
     int rc = tc_window_open(window, meter, rule, err);
-    if (rc == 0 && (rc = tc_source_perf.start(meter->perf, err)) == 0 &&
+    if (rc == 0 && (rc = session->counting->start(meter->counters, err)) == 0 &&
         (rc = tc_window_run(window, meter, tc_session_watch, session, err)) == 0 &&
-        (rc = tc_source_perf.stop(meter->perf, err)) == 0) {
+        (rc = session->counting->stop(meter->counters, err)) == 0) {
         rc = check_samples(session, window, err);
     }
     return rc;
@@ -69,7 +69,7 @@ static int run_window(struct tc_session *session, const struct tc_meter *meter,
 static int write_line(struct tc_session *session, struct tc_line line, size_t notes_of_all,
                       struct tc_error *err)
 {
-    line.cpus = &session->options->server_cpus;
+    line.cpus = session->cpus;
     line.overlap = session->overlap;
     line.tsc_hz = session->tsc_hz;
     line.notes = session->notes;
@@ -132,6 +132,16 @@ static int check_window(struct tc_session *session, const struct tc_window *wind
                      err);
 }
 
+/* What a simulated machine takes of this one's memory is not its server's. */
+static int measure_memory(const struct tc_session *session, struct tc_line *line,
+                          struct tc_error *err)
+{
+    line->server_rss_known = session->observing == &tc_source_proc;
+    return line->server_rss_known
+               ? tc_proc_tree_rss(session->server.pid, &line->server_rss_bytes, err)
+               : 0;
+}
+
 int tc_session_measure_window(struct tc_session *session, size_t pass, size_t index,
                               struct tc_error *err)
 {
@@ -153,7 +163,7 @@ int tc_session_measure_window(struct tc_session *session, size_t pass, size_t in
     size_t notes_of_all = json_array_size(session->notes); /* what warm-up said holds for all */
     session->phase = "window";
     int rc = run_window(session, &meter, &rule, &window, err);
-    if (rc == 0 && (rc = tc_proc_tree_rss(session->server.pid, &line.server_rss_bytes, err)) == 0 &&
+    if (rc == 0 && (rc = measure_memory(session, &line, err)) == 0 &&
         (rc = check_window(session, &window, err)) == 0) {
         rc = write_line(session, line, notes_of_all, err);
     }

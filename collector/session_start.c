@@ -7,10 +7,12 @@
 #include "collector/source_perf.h"
 #include "collector/source_proc.h"
 
-#define COARSE_WINDOW_NS   (5 * NS_PER_S) /* where idle time comes in ticks */
-#define POLL_NS            UINT64_C(20000000)
-#define HALF_NS            (NS_PER_S / 2) /* of the throughputs that warm-up compares */
-#define STEADY             0.05
+#define COARSE_WINDOW_NS (5 * NS_PER_S) /* where idle time comes in ticks */
+#define POLL_NS          UINT64_C(20000000)
+#define HALF_NS          (NS_PER_S / 2) /* of the throughputs that warm-up compares */
+#define STEADY           0.05
+/* Where both halves together differ by a transaction, fewer could not show that they agree. */
+#define HALF_COMPLETIONS   20
 #define CONNECT_TIMEOUT_MS 200
 
 static void pause_ns(uint64_t ns)
@@ -31,22 +33,33 @@ static void make_anchors(struct tc_event anchors[TC_MODE_BOTH + 1])
     }
 }
 
-int tc_session_make_passes(struct tc_session *session, struct tc_error *err)
+static int split_into_passes(struct tc_session *session, struct tc_error *err)
 {
     const struct tc_session_options *options = session->options;
     struct tc_event anchors[TC_MODE_BOTH + 1] = {0};
     int cpu = options->server_cpus.ids[0];
     make_anchors(anchors);
-    session->passes = calloc(TC_PASSES_MAX, sizeof(*session->passes));
-    if (session->passes == NULL) {
-        return tc_error_set(err, ENOMEM, "out of memory for passes");
-    }
     for (size_t i = 0; i < options->sets_count; i++) {
         int rc = tc_passes_split(options->sets[i], options->sets_counts[i], anchors, tc_perf_fits,
                                  &cpu, session->passes, &session->passes_count, err);
         if (rc != 0) {
             return rc;
         }
+    }
+    return 0;
+}
+
+int tc_session_make_passes(struct tc_session *session, struct tc_error *err)
+{
+    session->passes = calloc(TC_PASSES_MAX, sizeof(*session->passes));
+    if (session->passes == NULL) {
+        return tc_error_set(err, ENOMEM, "out of memory for passes");
+    }
+    /* A simulated machine counts all that it can in one. */
+    session->passes_count = session->counting == &tc_source_softpmu ? 1 : 0;
+    int rc = session->passes_count > 0 ? 0 : split_into_passes(session, err);
+    if (rc != 0) {
+        return rc;
     }
     session->idle = calloc(session->passes_count, sizeof(*session->idle));
     return session->idle != NULL ? 0 : tc_error_set(err, ENOMEM, "out of memory for passes");
@@ -56,17 +69,18 @@ int tc_session_open_counters(struct tc_session *session, pid_t command, pid_t ke
                              struct tc_error *err)
 {
     const char *interface = keeper > 0 ? session->network.server_interface : NULL;
-    struct tc_source_request request = {.cpus = &session->options->server_cpus,
+    struct tc_source_request request = {.cpus = session->cpus,
+                                        .softpmu = &session->softpmu,
                                         .sample_ns = session->options->rules.sample_ns,
                                         .scope = session->scope,
                                         .pid = keeper,
                                         .interface = interface};
-    int rc = tc_source_proc.open(&session->proc, &request, err);
+    int rc = session->observing->open(&session->system, &request, err);
     request.pid = command;
     for (size_t i = 0; rc == 0 && i < session->passes_count; i++) {
         request.events = session->passes[i].events;
         request.events_count = session->passes[i].count;
-        rc = tc_source_perf.open(&session->perf[i], &request, err);
+        rc = session->counting->open(&session->counters[i], &request, err);
     }
     return rc;
 }
@@ -156,7 +170,8 @@ static int wait_for_page(struct tc_session *session, struct tc_error *err)
             return rc;
         }
         if (session->page.header == NULL &&
-            (rc = tc_page_open(&session->page, session->page_fd, err)) != 0 && rc != -EAGAIN) {
+            (rc = tc_page_open(&session->page, session->load_command.fd, err)) != 0 &&
+            rc != -EAGAIN) {
             return rc;
         }
         if (session->page.header != NULL &&
@@ -174,10 +189,10 @@ int tc_session_start_load(struct tc_session *session, struct tc_error *err)
 {
     const struct tc_session_options *options = session->options;
     const struct tc_keeper_spec spec = {.what = "load",
-                                        .argv = session->load_argv,
+                                        .argv = session->load_command.argv,
                                         .cpus = &options->load_cpus,
                                         .network = session->network.load,
-                                        .page = session->page_fd};
+                                        .page = session->load_command.fd};
     session->phase = "load start";
     int rc = tc_keeper_start(&session->load, &spec, err);
     session->load_runs = rc == 0;
@@ -209,8 +224,8 @@ int tc_session_warm_up(struct tc_session *session, struct tc_error *err)
             return rc;
         }
         uint64_t now_ns = tc_window_now_ns();
-        if (now_ns - half_start_ns >= HALF_NS) {
-            uint64_t count = completed(session);
+        uint64_t count = completed(session);
+        if (now_ns - half_start_ns >= HALF_NS && count - at_half_start >= HALF_COMPLETIONS) {
             double rate = (double)(count - at_half_start) / (double)(now_ns - half_start_ns);
             double more = rate > before ? rate : before;
             double less = rate > before ? before : rate;

@@ -3,29 +3,34 @@
 #ifndef TC_COLLECTOR_SESSION_STATE_H
 #define TC_COLLECTOR_SESSION_STATE_H
 
+#include "collector/paged.h"
 #include "collector/record.h"
 #include "collector/session.h"
-#include "collector/source.h"
+#include "collector/source_softpmu.h"
 #include "collector/window.h"
 
 #define NS_PER_S UINT64_C(1000000000)
 
 struct tc_session {
     const struct tc_session_options *options;
+    const struct tc_cpus *cpus; /* that are measured */
+    /* Who tells what the measured machine does. */
+    const struct tc_source *counting;
+    const struct tc_source *observing;
     struct tc_record record;
     struct tc_network network;
     struct tc_keeper server;
     struct tc_keeper load;
     bool load_runs;
-    int page_fd;
+    struct tc_paged load_command;
     struct tc_page page;
-    char **load_argv;
-    char *page_path;
+    struct tc_paged machine_command; /* of a simulated machine */
+    struct tc_softpmu softpmu;
     struct tc_pass *passes;
     size_t passes_count;
     enum tc_scope scope;
-    struct tc_counters *perf[TC_PASSES_MAX];
-    struct tc_counters *proc;
+    struct tc_counters *counters[TC_PASSES_MAX];
+    struct tc_counters *system;
     struct tc_window *idle; /* one per pass */
     bool overlap;
     uint64_t window_ns;
@@ -51,6 +56,8 @@ TC_MUST_CHECK int tc_session_make_passes(struct tc_session *session, struct tc_e
 TC_MUST_CHECK int tc_session_open_counters(struct tc_session *session, pid_t command, pid_t keeper,
                                            struct tc_error *err);
 TC_MUST_CHECK int tc_session_start_server(struct tc_session *session, struct tc_error *err);
+/* A simulated machine as the server: started, serving, and counting. */
+TC_MUST_CHECK int tc_session_start_machine(struct tc_session *session, struct tc_error *err);
 TC_MUST_CHECK int tc_session_start_load(struct tc_session *session, struct tc_error *err);
 TC_MUST_CHECK int tc_session_warm_up(struct tc_session *session, struct tc_error *err);
 

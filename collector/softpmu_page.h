@@ -18,6 +18,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define TC_SOFTPMU_MAGIC   UINT64_C(0x31756d7074666f73) /* "softpmu1", little-endian */
@@ -124,20 +125,27 @@ static inline uint64_t tc_softpmu_page_value(const struct tc_softpmu_page *page,
     return sum > 0 ? (uint64_t)llround(sum) : 0;
 }
 
-/* Time [ns] that the CPU has been halted so far. now_ns: CLOCK_MONOTONIC. */
-static inline uint64_t tc_softpmu_page_idle_ns(const struct tc_softpmu_page *page, uint32_t cpu,
-                                               uint64_t now_ns)
+/* Times that a reader looks again while the CPU writes: a few stores, unless it died there. */
+#define TC_SOFTPMU_LOOKS 100000000
+
+/* Time [ns] that the CPU has been halted so far. now_ns: CLOCK_MONOTONIC. False: the writer died
+ * in the middle of writing. */
+static inline bool tc_softpmu_page_idle_ns(const struct tc_softpmu_page *page, uint32_t cpu,
+                                           uint64_t now_ns, uint64_t *total_ns)
 {
     const struct tc_softpmu_cpu *block = tc_softpmu_page_cpu(page, cpu);
-    for (;;) {
+    for (int look = 0; look < TC_SOFTPMU_LOOKS; look++) {
         uint64_t before = atomic_load_explicit(&block->idle_sequence, memory_order_acquire);
         uint64_t idle_ns = atomic_load_explicit(&block->idle_ns, memory_order_relaxed);
         uint64_t since_ns = atomic_load_explicit(&block->idle_since_ns, memory_order_relaxed);
         atomic_thread_fence(memory_order_acquire);
         uint64_t after = atomic_load_explicit(&block->idle_sequence, memory_order_relaxed);
-        if (before == after && before % 2 == 0)
-            return idle_ns + (since_ns != 0 && now_ns > since_ns ? now_ns - since_ns : 0);
+        if (before == after && before % 2 == 0) {
+            *total_ns = idle_ns + (since_ns != 0 && now_ns > since_ns ? now_ns - since_ns : 0);
+            return true;
+        }
     }
+    return false;
 }
 
 #endif

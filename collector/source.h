@@ -22,6 +22,15 @@ enum tc_status {
     TC_STATUS_FAILED
 };
 
+/* Where a value comes from, the most direct first; docs/record-format.md. */
+enum tc_origin {
+    TC_ORIGIN_COUNTED,
+    TC_ORIGIN_SCALED,
+    TC_ORIGIN_DERIVED,
+    TC_ORIGIN_SIMULATED,
+    TC_ORIGIN_MODELLED
+};
+
 enum tc_scope {
     TC_SCOPE_CPU,    /* everything that runs on the CPUs */
     TC_SCOPE_PROCESS /* one process and what it forks, wherever it runs */
@@ -34,10 +43,14 @@ enum tc_depth {
 
 #define TC_REASON_MAX  256
 #define TC_SLOT_NO_CPU (-1)
+#define TC_VARIANT_MAX 48
 
-/* One counted value. reason is empty where status is TC_STATUS_OK. */
+/* One counted value. reason is empty where status is TC_STATUS_OK; variant where the value is not
+ * one of several variants' of a simulated machine. */
 struct tc_slot {
     char event[TC_EVENT_NAME_MAX];
+    char variant[TC_VARIANT_MAX];
+    enum tc_origin origin;
     enum tc_mode mode;
     int cpu; /* TC_SLOT_NO_CPU: the machine's or the process tree's */
     enum tc_status status;
@@ -53,6 +66,8 @@ struct tc_reading {
     uint64_t running_ns;
 };
 
+struct tc_softpmu;
+
 /* What a set counts, and where. events is one pass; a source that counts fixed things ignores it.
  * pid: the process tree of TC_SCOPE_PROCESS, and the one whose network namespace is looked at. */
 struct tc_source_request {
@@ -62,7 +77,8 @@ struct tc_source_request {
     uint64_t sample_ns; /* samples between a window's ends; 0: none */
     enum tc_scope scope;
     pid_t pid;
-    const char *interface; /* whose bytes count; NULL: all interfaces' */
+    const char *interface;            /* whose bytes count; NULL: all interfaces' */
+    const struct tc_softpmu *softpmu; /* a simulated machine's page; NULL: this machine */
 };
 
 struct tc_source;
@@ -128,12 +144,20 @@ struct tc_source {
 
 extern const struct tc_source tc_source_perf;
 extern const struct tc_source tc_source_proc;
+extern const struct tc_source tc_source_softpmu;
+extern const struct tc_source tc_source_softpmu_system;
 
 /* Names as used in records. */
 static inline const char *tc_status_name(enum tc_status status)
 {
     static const char *const names[] = {"ok", "overlap", "unsupported", "not_permitted", "failed"};
     return names[status];
+}
+
+static inline const char *tc_origin_name(enum tc_origin origin)
+{
+    static const char *const names[] = {"counted", "scaled", "derived", "simulated", "modelled"};
+    return names[origin];
 }
 
 static inline const char *tc_sampling_name(enum tc_sampling sampling)

@@ -142,22 +142,26 @@ static void slot_missing(struct tc_slot *slot, enum tc_status status, const char
     (void)snprintf(slot->reason, sizeof(slot->reason), "%s", reason);
 }
 
-static void name_slots(struct proc_counters *proc)
+void tc_proc_name_slots(const struct tc_cpus *cpus, struct tc_slot *slots)
 {
     static const char *const cpu_names[] = {"idle_ns",   "idle_fine_ns", "steal_ns",  "user_ns",
                                             "system_ns", "irq_ns",       "softirq_ns"};
     static const char *const system_names[] = {
         "mem_available_bytes", "net_rx_bytes",     "net_tx_bytes", "tcp_retransmits",
-        "disk_queue_ms",       "context_switches", "interrupts",   "procs_running"};
-    for (size_t i = 0; i < proc->base.slots_count; i++) {
-        struct tc_slot *slot = &proc->base.slots[i];
-        bool per_cpu = i < proc->cpus.count * TC_PROC_CPU_VALUES;
-        size_t machine = i - proc->cpus.count * TC_PROC_CPU_VALUES;
-        slot->mode = TC_MODE_BOTH;
-        slot->cpu = per_cpu ? proc->cpus.ids[i / TC_PROC_CPU_VALUES] : TC_SLOT_NO_CPU;
-        (void)snprintf(slot->event, sizeof(slot->event), "%s",
-                       per_cpu ? cpu_names[i % TC_PROC_CPU_VALUES] : system_names[machine]);
+        "disk_queue",          "context_switches", "interrupts",   "procs_running"};
+    size_t machine = tc_proc_system_slot(cpus->count, 0);
+    for (size_t i = 0; i < machine + TC_PROC_SYSTEM_VALUES; i++) {
+        bool per_cpu = i < machine;
+        slots[i].mode = TC_MODE_BOTH;
+        slots[i].cpu = per_cpu ? cpus->ids[i / TC_PROC_CPU_VALUES] : TC_SLOT_NO_CPU;
+        (void)snprintf(slots[i].event, sizeof(slots[i].event), "%s",
+                       per_cpu ? cpu_names[i % TC_PROC_CPU_VALUES] : system_names[i - machine]);
     }
+}
+
+static void name_slots(struct proc_counters *proc)
+{
+    tc_proc_name_slots(&proc->cpus, proc->base.slots);
     if (proc->disks_count == 0) {
         slot_missing(
             &proc->base.slots[tc_proc_system_slot(proc->cpus.count, TC_PROC_DISK_QUEUE_MS)],

@@ -39,6 +39,10 @@ static inline size_t tc_proc_system_slot(size_t cpus, enum tc_proc_system_value 
     return cpus * TC_PROC_CPU_VALUES + value;
 }
 
+/* Gives the slots of cpus and of the machine their names. slots: tc_proc_system_slot(cpus->count,
+ * TC_PROC_SYSTEM_VALUES) of them, zeroed. */
+void tc_proc_name_slots(const struct tc_cpus *cpus, struct tc_slot *slots);
+
 /* Length of a tick of /proc/stat. */
 uint64_t tc_proc_tick_ns(void);
 

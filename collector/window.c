@@ -22,9 +22,9 @@ uint64_t tc_window_now_ns(void)
 static bool open_snapshot(struct tc_snapshot *snapshot, const struct tc_meter *meter,
                           size_t latency_len)
 {
-    snapshot->perf = calloc(meter->perf->slots_count, sizeof(*snapshot->perf));
-    snapshot->proc = calloc(meter->proc->slots_count, sizeof(*snapshot->proc));
-    bool whole = snapshot->perf != NULL && snapshot->proc != NULL;
+    snapshot->counters = calloc(meter->counters->slots_count, sizeof(*snapshot->counters));
+    snapshot->system = calloc(meter->system->slots_count, sizeof(*snapshot->system));
+    bool whole = snapshot->counters != NULL && snapshot->system != NULL;
     for (int i = 0; whole && latency_len > 0 && i < TC_LATENCY_KINDS; i++) {
         snapshot->latency[i] = calloc(latency_len, sizeof(int64_t));
         whole = snapshot->latency[i] != NULL;
@@ -34,8 +34,8 @@ static bool open_snapshot(struct tc_snapshot *snapshot, const struct tc_meter *m
 
 static void close_snapshot(struct tc_snapshot *snapshot)
 {
-    free(snapshot->perf);
-    free(snapshot->proc);
+    free(snapshot->counters);
+    free(snapshot->system);
     for (int i = 0; i < TC_LATENCY_KINDS; i++) {
         free(snapshot->latency[i]);
     }
@@ -44,7 +44,7 @@ static void close_snapshot(struct tc_snapshot *snapshot)
 /* Whether something changes between the ends that nobody but this process can sample. */
 static bool samples_at_wakeups(const struct tc_meter *meter)
 {
-    return meter->page != NULL || meter->perf->sampling == TC_SAMPLING_READ;
+    return meter->page != NULL || meter->counters->sampling == TC_SAMPLING_READ;
 }
 
 int tc_window_open(struct tc_window *window, const struct tc_meter *meter,
@@ -56,15 +56,16 @@ int tc_window_open(struct tc_window *window, const struct tc_meter *meter,
     window->t_ns = calloc(window->rows_max, sizeof(uint64_t));
     window->transactions = calloc(window->rows_max, sizeof(uint64_t));
     window->idle_ns = calloc(window->rows_max, window->cpus * sizeof(uint64_t));
-    window->scratch_perf = calloc(meter->perf->slots_count, sizeof(*window->scratch_perf));
-    window->scratch_proc = calloc(meter->proc->slots_count, sizeof(*window->scratch_proc));
+    window->scratch_counters =
+        calloc(meter->counters->slots_count, sizeof(*window->scratch_counters));
+    window->scratch_system = calloc(meter->system->slots_count, sizeof(*window->scratch_system));
     bool whole = open_snapshot(&window->begin, meter, window->latency_len) &&
                  open_snapshot(&window->end, meter, window->latency_len) && window->t_ns != NULL &&
                  window->transactions != NULL && window->idle_ns != NULL &&
-                 window->scratch_perf != NULL && window->scratch_proc != NULL;
+                 window->scratch_counters != NULL && window->scratch_system != NULL;
     /* The kernel's samples go on while the last wake-up is late. */
     size_t late = LOOK_NS / rule->sample_ns + 2;
-    return whole ? tc_samples_open(&window->counts, meter->perf, window->rows_max + late, err)
+    return whole ? tc_samples_open(&window->counts, meter->counters, window->rows_max + late, err)
                  : tc_error_set(err, ENOMEM, "out of memory for a window of %zu samples",
                                 window->rows_max);
 }
@@ -77,8 +78,8 @@ void tc_window_close(struct tc_window *window)
     free(window->transactions);
     free(window->idle_ns);
     tc_samples_close(&window->counts);
-    free(window->scratch_perf);
-    free(window->scratch_proc);
+    free(window->scratch_counters);
+    free(window->scratch_system);
     *window = (struct tc_window){0};
 }
 
@@ -87,7 +88,7 @@ static int take_snapshot(struct tc_snapshot *snapshot, const struct tc_meter *me
                          struct tc_error *err)
 {
     snapshot->t_ns = tc_window_now_ns();
-    int rc = meter->perf->source->read(meter->perf, TC_DEPTH_END, snapshot->perf, err);
+    int rc = meter->counters->source->read(meter->counters, TC_DEPTH_END, snapshot->counters, err);
     if (rc != 0) {
         return rc;
     }
@@ -95,7 +96,7 @@ static int take_snapshot(struct tc_snapshot *snapshot, const struct tc_meter *me
     if (meter->page != NULL) {
         tc_page_sum(meter->page, snapshot->counts);
     }
-    rc = meter->proc->source->read(meter->proc, TC_DEPTH_END, snapshot->proc, err);
+    rc = meter->system->source->read(meter->system, TC_DEPTH_END, snapshot->system, err);
     for (int i = 0; rc == 0 && meter->page != NULL && i < TC_LATENCY_KINDS; i++) {
         tc_page_sum_histogram(meter->page, (enum tc_latency)i, snapshot->latency[i]);
     }
@@ -138,7 +139,7 @@ static void keep_row(struct tc_window *window, uint64_t t_ns, const uint64_t cou
         counts[TC_COUNT_COMPLETED] - window->begin.counts[TC_COUNT_COMPLETED];
     for (size_t i = 0; i < window->cpus; i++) {
         size_t slot = tc_proc_cpu_slot(i, TC_PROC_IDLE);
-        window->idle_ns[row * window->cpus + i] = proc[slot].raw - window->begin.proc[slot].raw;
+        window->idle_ns[row * window->cpus + i] = proc[slot].raw - window->begin.system[slot].raw;
     }
 }
 
@@ -149,7 +150,7 @@ static void keep_sample(void *context, const struct tc_sample *sample)
     bool ended = window->end.t_ns != 0;
     if (sample->t_ns > window->begin.counted_ns && (!ended || sample->t_ns < window->end.t_ns)) {
         tc_samples_add(&window->counts, sample->first_slot, sample->t_ns - window->begin.t_ns,
-                       window->begin.perf, sample->readings);
+                       window->begin.counters, sample->readings);
     }
 }
 
@@ -157,9 +158,9 @@ static void keep_sample(void *context, const struct tc_sample *sample)
 static int drain(struct tc_window *window, const struct tc_meter *meter, uint64_t since_ns,
                  struct tc_error *err)
 {
-    return meter->perf->sampling == TC_SAMPLING_RING
-               ? meter->perf->source->drain(meter->perf, since_ns, keep_sample, window,
-                                            &window->drained, err)
+    return meter->counters->sampling == TC_SAMPLING_RING
+               ? meter->counters->source->drain(meter->counters, since_ns, keep_sample, window,
+                                                &window->drained, err)
                : 0;
 }
 
@@ -170,17 +171,18 @@ static int take_sample(struct tc_window *window, const struct tc_meter *meter, u
     if (rc != 0 || !samples_at_wakeups(meter)) {
         return rc;
     }
-    if (meter->perf->sampling == TC_SAMPLING_READ) {
-        rc = meter->perf->source->read(meter->perf, TC_DEPTH_SAMPLE, window->scratch_perf, err);
+    if (meter->counters->sampling == TC_SAMPLING_READ) {
+        rc = meter->counters->source->read(meter->counters, TC_DEPTH_SAMPLE,
+                                           window->scratch_counters, err);
         if (rc != 0) {
             return rc;
         }
-        tc_samples_add_all(&window->counts, now_ns - window->begin.t_ns, window->begin.perf,
-                           window->scratch_perf);
+        tc_samples_add_all(&window->counts, now_ns - window->begin.t_ns, window->begin.counters,
+                           window->scratch_counters);
     }
-    rc = meter->proc->source->read(meter->proc, TC_DEPTH_SAMPLE, window->scratch_proc, err);
+    rc = meter->system->source->read(meter->system, TC_DEPTH_SAMPLE, window->scratch_system, err);
     if (rc == 0) {
-        keep_row(window, now_ns, counts, window->scratch_proc);
+        keep_row(window, now_ns, counts, window->scratch_system);
     }
     return rc;
 }
@@ -222,9 +224,9 @@ static int finish(struct tc_window *window, const struct tc_meter *meter, struct
         rc = drain(window, meter, 0, err);
     }
     if (rc == 0) {
-        keep_row(window, window->end.t_ns, window->end.counts, window->end.proc);
+        keep_row(window, window->end.t_ns, window->end.counts, window->end.system);
         tc_samples_add_all(&window->counts, window->end.t_ns - window->begin.t_ns,
-                           window->begin.perf, window->end.perf);
+                           window->begin.counters, window->end.counters);
     }
     return rc;
 }
@@ -269,12 +271,12 @@ uint64_t tc_window_missing(const struct tc_window *window)
 
 static uint64_t proc_delta(const struct tc_window *window, size_t slot)
 {
-    return window->end.proc[slot].raw - window->begin.proc[slot].raw;
+    return window->end.system[slot].raw - window->begin.system[slot].raw;
 }
 
 uint64_t tc_window_idle_resolution_ns(const struct tc_meter *meter, size_t i)
 {
-    bool fine = meter->proc->slots[tc_proc_cpu_slot(i, TC_PROC_IDLE_FINE)].status == TC_STATUS_OK;
+    bool fine = meter->system->slots[tc_proc_cpu_slot(i, TC_PROC_IDLE_FINE)].status == TC_STATUS_OK;
     return fine ? 1 : tc_proc_tick_ns();
 }
 

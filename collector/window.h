@@ -12,8 +12,8 @@
 
 /* What is read together. */
 struct tc_meter {
-    struct tc_counters *perf;
-    struct tc_counters *proc;
+    struct tc_counters *counters;
+    struct tc_counters *system;
     const struct tc_page *page; /* NULL: no load runs */
     size_t cpus;                /* of the set that proc was opened for */
 };
@@ -30,8 +30,8 @@ struct tc_window_rule {
 struct tc_snapshot {
     uint64_t t_ns;       /* CLOCK_MONOTONIC */
     uint64_t counted_ns; /* when the last counter had been read */
-    struct tc_reading *perf;
-    struct tc_reading *proc;
+    struct tc_reading *counters;
+    struct tc_reading *system;
     uint64_t counts[TC_COUNT_KINDS];
     int64_t *latency[TC_LATENCY_KINDS]; /* hist_counts_len words each; NULL without a page */
 };
@@ -52,8 +52,8 @@ struct tc_window {
     size_t cpus;
     struct tc_samples counts;
     struct tc_drained drained;
-    struct tc_reading *scratch_perf;
-    struct tc_reading *scratch_proc;
+    struct tc_reading *scratch_counters;
+    struct tc_reading *scratch_system;
 };
 
 /* 0, or -errno to end the window as failed: looked at before each sample. */

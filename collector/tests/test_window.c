@@ -42,15 +42,15 @@ static struct tc_meter open_meter(const struct tc_cpus *cpus, const char *set, u
         .cpus = cpus, .events = events, .sample_ns = sample_ns, .scope = scope};
     struct tc_meter meter = {.cpus = cpus->count};
     assert_int_equal(tc_events_parse(set, events, &request.events_count, NULL), 0);
-    assert_int_equal(tc_source_perf.open(&meter.perf, &request, NULL), 0);
-    assert_int_equal(tc_source_proc.open(&meter.proc, &request, NULL), 0);
+    assert_int_equal(tc_source_perf.open(&meter.counters, &request, NULL), 0);
+    assert_int_equal(tc_source_proc.open(&meter.system, &request, NULL), 0);
     return meter;
 }
 
 static void close_meter(struct tc_meter *meter)
 {
-    tc_source_perf.close(meter->perf);
-    tc_source_proc.close(meter->proc);
+    tc_source_perf.close(meter->counters);
+    tc_source_proc.close(meter->system);
 }
 
 static void run(struct tc_window *window, const struct tc_meter *meter,
@@ -58,19 +58,19 @@ static void run(struct tc_window *window, const struct tc_meter *meter,
 {
     struct tc_error err = {""};
     assert_int_equal(tc_window_open(window, meter, rule, &err), 0);
-    assert_int_equal(tc_source_perf.start(meter->perf, &err), 0);
+    assert_int_equal(tc_source_perf.start(meter->counters, &err), 0);
     if (tc_window_run(window, meter, watch, NULL, &err) != 0) {
         fail_msg("%s", err.message);
     }
-    assert_int_equal(tc_source_perf.stop(meter->perf, &err), 0);
+    assert_int_equal(tc_source_perf.stop(meter->counters, &err), 0);
 }
 
 /* Slots of the series: cpu-clock, page-faults. */
 static void check_series(const struct tc_window *window, const struct tc_series *series)
 {
     uint64_t period = window->rule.sample_ns;
-    const struct tc_reading *begin = &window->begin.perf[series->first_slot];
-    const struct tc_reading *end = &window->end.perf[series->first_slot];
+    const struct tc_reading *begin = &window->begin.counters[series->first_slot];
+    const struct tc_reading *end = &window->end.counters[series->first_slot];
     size_t last = series->rows - 1;
     /* As many as there are periods, but for those in which the machine stood still. */
     uint64_t periods = (window->end.t_ns - window->begin.t_ns) / period;
@@ -120,12 +120,12 @@ static void the_kernel_samples_every_cpu(void **state)
     cpus.count = cpus.count < 2 ? cpus.count : 2;
     struct tc_meter meter =
         open_meter(&cpus, "cpu-clock,page-faults", rule.sample_ns, TC_SCOPE_CPU);
-    if (meter.perf->slots[0].status != TC_STATUS_OK) {
+    if (meter.counters->slots[0].status != TC_STATUS_OK) {
         close_meter(&meter);
         SKIP("whole CPUs may not be counted by this user");
     }
-    if (meter.perf->sampling != TC_SAMPLING_RING) {
-        print_message("%s\n", meter.perf->sampling_reason);
+    if (meter.counters->sampling != TC_SAMPLING_RING) {
+        print_message("%s\n", meter.counters->sampling_reason);
         close_meter(&meter);
         SKIP("this kernel does not sample groups by a clock");
     }
@@ -157,9 +157,9 @@ static void a_process_tree_is_read_at_each_wakeup(void **state)
     const struct tc_window_rule rule = {
         .duration_ns = 50 * MS, .max_ns = 5000 * MS, .sample_ns = 10 * MS};
     struct tc_meter meter = open_meter(&cpus, "page-faults:u", rule.sample_ns, TC_SCOPE_PROCESS);
-    assert_int_equal(meter.perf->sampling, TC_SAMPLING_READ);
-    assert_true(meter.perf->sampling_reason[0] != '\0');
-    if (meter.perf->slots[0].status != TC_STATUS_OK) {
+    assert_int_equal(meter.counters->sampling, TC_SAMPLING_READ);
+    assert_true(meter.counters->sampling_reason[0] != '\0');
+    if (meter.counters->slots[0].status != TC_STATUS_OK) {
         close_meter(&meter);
         SKIP("page faults of this process may not be counted");
     }
@@ -173,7 +173,7 @@ static void a_process_tree_is_read_at_each_wakeup(void **state)
         assert_true(series->counts[row] >= FAULTS * (row + 1));
     }
     assert_int_equal(series->counts[series->rows - 1],
-                     window.end.perf[0].raw - window.begin.perf[0].raw);
+                     window.end.counters[0].raw - window.begin.counters[0].raw);
     tc_window_close(&window);
     close_meter(&meter);
 }
