@@ -73,6 +73,8 @@ struct tc_softpmu_cpu {
     _Atomic uint64_t addresses_device;  /* accesses to device memory: not cached, not modelled */
     _Atomic uint64_t addresses_unknown; /* accesses without a physical address: not modelled */
     _Atomic uint64_t blocks_unknown;    /* blocks executed whose physical address is unknown */
+    _Atomic uint64_t repeats;           /* iterations of string instructions beyond the first */
+    _Atomic uint64_t executed; /* with count=inline or callback: instructions, repeats too */
     _Alignas(TC_SOFTPMU_LINE_BYTES) _Atomic uint64_t counters[];
 };
 

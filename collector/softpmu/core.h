@@ -128,12 +128,16 @@ static inline void tc_core_store(struct tc_core *core, uint64_t address, uint32_
     }
 }
 
+static inline void tc_core_fetch_one(struct tc_core *core, uint64_t line)
+{
+    if (__builtin_expect(!tc_line_is(tc_cache_latest(&core->l1i, line), line), 0))
+        tc_core_fetch_line(core, line);
+}
+
 /* Instruction fetch from the line that holds the physical address. */
 static inline void tc_core_fetch(struct tc_core *core, uint64_t address)
 {
-    uint64_t line = address >> core->line_shift;
-    if (__builtin_expect(!tc_line_is(tc_cache_latest(&core->l1i, line), line), 0))
-        tc_core_fetch_line(core, line);
+    tc_core_fetch_one(core, address >> core->line_shift);
 }
 
 /* A branch that has executed. target: where it went, if taken. */

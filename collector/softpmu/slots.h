@@ -11,9 +11,10 @@ enum tc_slot {
     TC_SLOT_FETCH_BLOCKS, /* [caller] aligned blocks of fetch_block_bytes fetched */
     TC_SLOT_LOADS,        /* [caller] a read-modify-write is a load and a store */
     TC_SLOT_STORES,       /* [caller] */
-    TC_SLOT_DREADS,       /* [caller] data references as cachegrind counts them: ... */
-    TC_SLOT_DWRITES,      /* [caller] ... one per instruction and operand */
-    TC_SLOT_SPLITS,       /* further lines that accesses reached into */
+    TC_SLOT_UPDATES, /* [caller] the stores of read-modify-writes: cachegrind's data references,
+                        one per instruction and operand, are loads (dreads) and stores less
+                        updates (dwrites) */
+    TC_SLOT_SPLITS,  /* further lines that accesses reached into */
     TC_SLOT_L1I_MISSES,
     TC_SLOT_L1D_LOAD_MISSES,
     TC_SLOT_L1D_STORE_MISSES,

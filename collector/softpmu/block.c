@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "collector/softpmu/block.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE_MASK    UINT64_C(0xfff)
+#define CHUNK_BLOCKS 4096
+
+struct chunk {
+    struct chunk *next;
+    size_t used;
+    struct tc_block blocks[CHUNK_BLOCKS];
+};
+
+/* Chunks are kept on release: QEMU will translate as much again. */
+struct tc_arena {
+    pthread_mutex_t lock;
+    struct chunk *first;
+    struct chunk *current;
+};
+
+struct tc_arena *tc_arena_create(void)
+{
+    struct tc_arena *arena = calloc(1, sizeof *arena);
+    if (arena != NULL && pthread_mutex_init(&arena->lock, NULL) != 0) {
+        free(arena);
+        return NULL;
+    }
+    return arena;
+}
+
+void tc_arena_free(struct tc_arena *arena)
+{
+    if (arena == NULL)
+        return;
+    while (arena->first != NULL) {
+        struct chunk *chunk = arena->first;
+        arena->first = chunk->next;
+        free(chunk);
+    }
+    pthread_mutex_destroy(&arena->lock);
+    free(arena);
+}
+
+static struct chunk *chunk_with_room(struct tc_arena *arena)
+{
+    struct chunk *current = arena->current;
+    if (current != NULL && current->used < CHUNK_BLOCKS)
+        return current;
+    struct chunk **next = current != NULL ? &current->next : &arena->first;
+    if (*next == NULL) {
+        *next = malloc(sizeof **next);
+        if (*next != NULL)
+            (*next)->next = NULL;
+    }
+    if (*next != NULL) {
+        (*next)->used = 0;
+        arena->current = *next;
+    }
+    return *next;
+}
+
+struct tc_block *tc_arena_block(struct tc_arena *arena)
+{
+    struct tc_block *block = NULL;
+    pthread_mutex_lock(&arena->lock);
+    struct chunk *chunk = chunk_with_room(arena);
+    if (chunk != NULL)
+        block = &chunk->blocks[chunk->used++];
+    pthread_mutex_unlock(&arena->lock);
+    if (block != NULL)
+        memset(block, 0, sizeof *block);
+    return block;
+}
+
+void tc_arena_release(struct tc_arena *arena)
+{
+    arena->current = NULL;
+    if (arena->first != NULL) {
+        arena->first->used = 0;
+        arena->current = arena->first;
+    }
+}
+
+static void find_end(struct tc_block *block, enum tc_flow flow)
+{
+    static const struct {
+        uint8_t end;
+        uint8_t kind;
+    } ends[] = {
+        [TC_FLOW_NEXT] = {TC_END_NEXT, 0},
+        [TC_FLOW_CONDITIONAL] = {TC_END_CONDITIONAL, TC_BRANCH_CONDITIONAL},
+        [TC_FLOW_JUMP] = {TC_END_DIRECT, TC_BRANCH_JUMP},
+        [TC_FLOW_CALL] = {TC_END_DIRECT, TC_BRANCH_CALL},
+        [TC_FLOW_JUMP_INDIRECT] = {TC_END_INDIRECT, TC_BRANCH_INDIRECT_JUMP},
+        [TC_FLOW_CALL_INDIRECT] = {TC_END_INDIRECT, TC_BRANCH_INDIRECT_CALL},
+        [TC_FLOW_RETURN] = {TC_END_INDIRECT, TC_BRANCH_RETURN},
+        [TC_FLOW_FAR] = {TC_END_FAR, TC_BRANCH_FAR},
+        [TC_FLOW_INTERRUPT_RETURN] = {TC_END_INTERRUPT_RETURN, TC_BRANCH_FAR},
+    };
+    block->end = ends[flow].end;
+    block->branch.kind = ends[flow].kind;
+}
+
+void tc_block_finish(struct tc_block *block, const struct tc_instruction *last, uint64_t address,
+                     uint64_t virtual_address, uint32_t bytes,
+                     const struct tc_block_geometry *geometry)
+{
+    uint64_t behind = address + bytes;
+    uint64_t known = behind - 1; /* the last byte whose place is known */
+    find_end(block, last->flow);
+    block->last = address;
+    block->repeats_last = last->repeats;
+    block->branch.address = behind - 1;
+    block->branch.fallthrough = behind;
+    block->branch.backward = last->target <= virtual_address;
+    block->next_mask = block->target_mask = UINT64_MAX;
+    block->target = last->target;
+    if (geometry->physical) {
+        if (((behind ^ block->start) & ~PAGE_MASK) != 0) {
+            block->next_mask = PAGE_MASK;
+            known = block->start | PAGE_MASK;
+        }
+        block->target = (address & ~PAGE_MASK) | (last->target & PAGE_MASK);
+        if (((last->target ^ virtual_address) & ~PAGE_MASK) != 0)
+            block->target_mask = PAGE_MASK;
+    }
+    uint64_t fetch = geometry->fetch_block_bytes;
+    uint64_t line = geometry->line_bytes;
+    block->fetches = (uint16_t)((behind - 1) / fetch - block->start / fetch + 1);
+    block->lines = (uint16_t)(known / line - block->start / line + 1);
+    block->starts_inside = block->start % fetch != 0;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * What is known of a translated block before it runs: a descriptor of one or two host cache lines,
+ * all that the callback of a running block reads. */
+#ifndef TC_SOFTPMU_BLOCK_H
+#define TC_SOFTPMU_BLOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collector/softpmu/decode.h"
+#include "collector/softpmu/predictor.h"
+#include "workloads/common/error.h"
+
+/* What follows a block's last instruction. */
+enum tc_block_end {
+    TC_END_NEXT,        /* the next instruction, unless something interrupts */
+    TC_END_CONDITIONAL, /* branches: see `branch` */
+    TC_END_DIRECT,
+    TC_END_INDIRECT,
+    TC_END_FAR,
+    TC_END_INTERRUPT_RETURN
+};
+
+/* Addresses are physical in whole-system runs, virtual in user mode. Where a page's place is not
+ * known (the block ends at its page's end; a target lies in another page) the mask keeps the offset
+ * within the page only. */
+struct tc_block {
+    uint64_t start;
+    uint64_t last;      /* of the last instruction's first byte */
+    uint64_t next_mask; /* of branch.fallthrough: the address behind the block */
+    uint64_t target;    /* of a direct branch */
+    uint64_t target_mask;
+    struct tc_branch branch;
+    uint32_t instructions;
+    uint16_t fetches;   /* aligned fetch blocks reached into */
+    uint16_t lines;     /* L1I lines reached into, as far as their place is known */
+    uint8_t end;        /* enum tc_block_end */
+    uint8_t mode;       /* enum tc_softpmu_mode */
+    bool starts_inside; /* of a fetch block */
+    bool repeats_first; /* the first instruction is a string instruction with a repeat prefix */
+    bool repeats_last;  /* the last one is; QEMU ends a block with it */
+};
+
+/* Memory for descriptors: handed out piecemeal, taken back all at once when QEMU drops its
+ * translations. Thread-safe but for the release. */
+struct tc_arena;
+
+struct tc_arena *tc_arena_create(void); /* NULL: no memory */
+void tc_arena_free(struct tc_arena *arena);
+/* Zeroed; NULL: no memory. */
+struct tc_block *tc_arena_block(struct tc_arena *arena);
+/* Every descriptor handed out becomes invalid. */
+void tc_arena_release(struct tc_arena *arena);
+
+/* What descriptors depend on: sizes [bytes, powers of two], and whether addresses are physical. */
+struct tc_block_geometry {
+    uint32_t fetch_block_bytes;
+    uint32_t line_bytes;
+    bool physical;
+};
+
+/* Completes a descriptor whose start, instructions, mode and repeats_first are set. last: the last
+ * instruction, which counting takes to be at `address` and the program at virtual_address. */
+void tc_block_finish(struct tc_block *block, const struct tc_instruction *last, uint64_t address,
+                     uint64_t virtual_address, uint32_t bytes,
+                     const struct tc_block_geometry *geometry);
+
+/* Whether what runs at `address` now is what follows the block in the program. */
+static inline bool tc_block_precedes(const struct tc_block *block, uint64_t address)
+{
+    return ((address ^ block->branch.fallthrough) & block->next_mask) == 0;
+}
+
+static inline bool tc_block_targets(const struct tc_block *block, uint64_t address)
+{
+    return ((address ^ block->target) & block->target_mask) == 0;
+}
+
+#endif

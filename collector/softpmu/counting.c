@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "collector/softpmu/counting.h"
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+struct tc_vcpu *tc_vcpus;
+
+/* Precedes nothing: no address has all bits set. */
+static const struct tc_block nothing = {
+    .next_mask = UINT64_MAX,
+    .branch = {.fallthrough = UINT64_MAX},
+    .last = UINT64_MAX,
+    .end = TC_END_NEXT,
+};
+
+void tc_vcpu_restart(struct tc_vcpu *vcpu)
+{
+    vcpu->previous = &nothing;
+    vcpu->operand = 0;
+    vcpu->piece_left = 0;
+    vcpu->update = 0;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------- */
+
+/* The previous block's branch is resolved by where execution went. A place that the branch does not
+ * lead to was reached by an interrupt, or the block was cut short by a fault: then no branch
+ * retired. */
+static ALWAYS_INLINE void resolve(struct tc_core *core, const struct tc_block *previous,
+                                  const struct tc_block *block, bool follows)
+{
+    bool taken = true;
+    switch ((enum tc_block_end)previous->end) {
+    case TC_END_NEXT:
+        return;
+    case TC_END_CONDITIONAL:
+        taken = !follows;
+        if (taken && !tc_block_targets(previous, block->start))
+            return;
+        break;
+    case TC_END_DIRECT:
+        if (!tc_block_targets(previous, block->start))
+            return;
+        break;
+    case TC_END_INDIRECT:
+        if (previous->mode != block->mode)
+            return;
+        break;
+    case TC_END_FAR:
+    case TC_END_INTERRUPT_RETURN:
+        break;
+    }
+    tc_core_branch(core, &previous->branch, taken, block->start);
+}
+
+/* Whether the block goes on with a string instruction that has begun already: QEMU runs its
+ * iterations as blocks of their own, and an interrupted one goes on after an IRET. */
+static ALWAYS_INLINE bool goes_on(const struct tc_block *previous, const struct tc_block *block)
+{
+    return (previous->repeats_last && previous->last == block->start) ||
+           previous->end == TC_END_INTERRUPT_RETURN;
+}
+
+static ALWAYS_INLINE void fetch(struct tc_core *core, const struct tc_block *block)
+{
+    uint64_t line = block->start >> core->line_shift;
+    for (unsigned left = block->lines; left > 0; left--)
+        tc_core_fetch_one(core, line++);
+}
+
+static ALWAYS_INLINE void run_block(unsigned vcpu_index, void *userdata,
+                                    enum tc_addresses addresses)
+{
+    struct tc_vcpu *vcpu = &tc_vcpus[vcpu_index];
+    struct tc_core *core = vcpu->core;
+    const struct tc_block *block = userdata;
+    const struct tc_block *previous = vcpu->previous;
+    vcpu->previous = block;
+    bool follows = tc_block_precedes(previous, block->start);
+    resolve(core, previous, block, follows);
+    if (addresses != TC_ADDRESSES_VIRTUAL && __builtin_expect(block->mode != vcpu->mode, 0)) {
+        vcpu->mode = block->mode;
+        tc_core_set_mode(core, (enum tc_softpmu_mode)block->mode);
+    }
+    if (__builtin_expect(block->repeats_first, 0) && goes_on(previous, block)) {
+        tc_vcpu_add(&vcpu->shared->repeats, 1);
+        return;
+    }
+    tc_core_count(core, TC_SLOT_INSTRUCTIONS, block->instructions);
+    /* Execution that goes on within a fetch block has it already. */
+    bool has_first = follows && block->starts_inside && previous->end <= TC_END_CONDITIONAL;
+    tc_core_count(core, TC_SLOT_FETCH_BLOCKS, block->fetches - has_first);
+    fetch(core, block);
+}
+
+static void virtual_block(unsigned vcpu_index, void *userdata)
+{
+    run_block(vcpu_index, userdata, TC_ADDRESSES_VIRTUAL);
+}
+
+static void physical_block(unsigned vcpu_index, void *userdata)
+{
+    run_block(vcpu_index, userdata, TC_ADDRESSES_PHYSICAL);
+}
+
+qemu_plugin_vcpu_udata_cb_t tc_counting_block(enum tc_addresses addresses)
+{
+    return addresses == TC_ADDRESSES_VIRTUAL ? virtual_block : physical_block;
+}
+
+void tc_counting_instruction(unsigned vcpu_index, void *userdata)
+{
+    (void)userdata;
+    tc_vcpu_add(&tc_vcpus[vcpu_index].shared->executed, 1);
+}
+
+void tc_counting_remap(unsigned vcpu_index, void *userdata)
+{
+    (void)userdata;
+    tc_pages_forget(&tc_vcpus[vcpu_index].pages);
+}
+
+/* ---- data --------------------------------------------------------------------------------- */
+
+/* Compares with QEMU's own answer, and takes that one. */
+static uint64_t check(struct tc_vcpu *vcpu, uint32_t info, uint64_t address, uint64_t found)
+{
+    uint64_t asked = tc_pages_ask(&vcpu->pages, info, address);
+    tc_vcpu_add(&vcpu->shared->addresses_checked, 1);
+    if (asked != found)
+        tc_vcpu_add(&vcpu->shared->addresses_wrong, 1);
+    return asked;
+}
+
+/* An access of bytes within one page. */
+static ALWAYS_INLINE void touch_page(struct tc_vcpu *vcpu, uint32_t info, uint64_t address,
+                                     uint32_t bytes, bool stores, enum tc_addresses addresses)
+{
+    if (addresses != TC_ADDRESSES_VIRTUAL) {
+        uint64_t virtual_address = address;
+        address = tc_pages_find(&vcpu->pages, info, virtual_address);
+        if (addresses == TC_ADDRESSES_CHECKED)
+            address = check(vcpu, info, virtual_address, address);
+        if (__builtin_expect(address >= TC_PAGE_UNKNOWN, 0)) {
+            tc_vcpu_add(address == TC_PAGE_DEVICE ? &vcpu->shared->addresses_device
+                                                  : &vcpu->shared->addresses_unknown,
+                        1);
+            return;
+        }
+    }
+    if (stores)
+        tc_core_store(vcpu->core, address, bytes);
+    else
+        tc_core_load(vcpu->core, address, bytes);
+}
+
+static ALWAYS_INLINE void touch(struct tc_vcpu *vcpu, uint32_t info, uint64_t address,
+                                uint32_t bytes, bool stores, enum tc_addresses addresses)
+{
+    uint64_t in_page = TC_PAGE_MASK + 1 - (address & TC_PAGE_MASK);
+    if (addresses != TC_ADDRESSES_VIRTUAL && __builtin_expect(bytes > in_page, 0)) {
+        touch_page(vcpu, info, address, (uint32_t)in_page, stores, addresses);
+        tc_core_count(vcpu->core, TC_SLOT_SPLITS, 1);
+        touch_page(vcpu, info, address + in_page, bytes - (uint32_t)in_page, stores, addresses);
+        return;
+    }
+    touch_page(vcpu, info, address, bytes, stores, addresses);
+}
+
+/* One operand, whole, of a constant size: userdata is the size. */
+static ALWAYS_INLINE void simple(unsigned vcpu_index, uint32_t info, uint64_t address,
+                                 void *userdata, bool stores, enum tc_addresses addresses)
+{
+    struct tc_vcpu *vcpu = &tc_vcpus[vcpu_index];
+    tc_core_count(vcpu->core, stores ? TC_SLOT_STORES : TC_SLOT_LOADS, 1);
+    touch(vcpu, info, address, (uint32_t)(uintptr_t)userdata, stores, addresses);
+}
+
+/* Each access for itself. */
+static ALWAYS_INLINE void any(unsigned vcpu_index, uint32_t info, uint64_t address,
+                              enum tc_addresses addresses)
+{
+    uintptr_t bytes = (uintptr_t)1 << qemu_plugin_mem_size_shift(info);
+    simple(vcpu_index, info, address, (void *)bytes, qemu_plugin_mem_is_store(info), addresses);
+}
+
+/* userdata of operands in pieces or read and written: the instruction's address, whether it is
+ * an update, and the operand's size. */
+#define OPERAND_BYTES  UINT64_C(0xff)
+#define OPERAND_UPDATE UINT64_C(0x100)
+#define OPERAND_SHIFT  16
+
+/* Whether this is the next piece of an operand whose first one has stood for all of it. */
+static ALWAYS_INLINE bool is_further_piece(struct tc_vcpu *vcpu, uint64_t operand, uint64_t address,
+                                           uint32_t bytes, bool stores)
+{
+    if (vcpu->piece_left > 0 && vcpu->operand == operand && vcpu->piece_next == address &&
+        vcpu->piece_stores == stores) {
+        vcpu->piece_next += bytes;
+        vcpu->piece_left -= bytes < vcpu->piece_left ? bytes : vcpu->piece_left;
+        return true;
+    }
+    uint32_t whole = (uint32_t)(operand & OPERAND_BYTES);
+    vcpu->operand = operand;
+    vcpu->piece_next = address + bytes;
+    vcpu->piece_left = whole > bytes ? whole - bytes : 0;
+    vcpu->piece_stores = stores;
+    return false;
+}
+
+static ALWAYS_INLINE void whole(unsigned vcpu_index, uint32_t info, uint64_t address,
+                                void *userdata, enum tc_addresses addresses)
+{
+    struct tc_vcpu *vcpu = &tc_vcpus[vcpu_index];
+    uint64_t operand = (uintptr_t)userdata;
+    uint32_t bytes = UINT32_C(1) << qemu_plugin_mem_size_shift(info);
+    bool stores = qemu_plugin_mem_is_store(info);
+    /* QEMU may not know a further page before the piece in it has been accessed. */
+    uint32_t all = (uint32_t)(operand & OPERAND_BYTES);
+    bool by_pieces =
+        addresses != TC_ADDRESSES_VIRTUAL && (address & TC_PAGE_MASK) + all > TC_PAGE_MASK + 1;
+    if (is_further_piece(vcpu, operand, address, bytes, stores)) {
+        if (addresses != TC_ADDRESSES_VIRTUAL && (address & TC_PAGE_MASK) < bytes) {
+            tc_core_count(vcpu->core, TC_SLOT_SPLITS, 1);
+            touch(vcpu, info, address, bytes, stores, addresses);
+        }
+        return;
+    }
+    if (by_pieces)
+        all = bytes;
+    if (!stores) {
+        vcpu->update = operand & OPERAND_UPDATE ? operand : 0;
+        vcpu->update_address = address;
+        tc_core_count(vcpu->core, TC_SLOT_LOADS, 1);
+        touch(vcpu, info, address, all, false, addresses);
+        return;
+    }
+    if (operand & OPERAND_UPDATE) {
+        /* A locked one is reported once, as a store. */
+        if (vcpu->update != operand || vcpu->update_address != address) {
+            tc_core_count(vcpu->core, TC_SLOT_LOADS, 1);
+            touch(vcpu, info, address, all, false, addresses);
+        }
+        vcpu->update = 0;
+        tc_core_count(vcpu->core, TC_SLOT_UPDATES, 1);
+    }
+    tc_core_count(vcpu->core, TC_SLOT_STORES, 1);
+    touch(vcpu, info, address, all, true, addresses);
+}
+
+/* The callbacks of one way of addressing. */
+#define CALLBACKS(name, addresses)                                                                 \
+    static void name##_load(unsigned vcpu_index, uint32_t info, uint64_t address, void *userdata)  \
+    {                                                                                              \
+        simple(vcpu_index, info, address, userdata, false, addresses);                             \
+    }                                                                                              \
+    static void name##_store(unsigned vcpu_index, uint32_t info, uint64_t address, void *userdata) \
+    {                                                                                              \
+        simple(vcpu_index, info, address, userdata, true, addresses);                              \
+    }                                                                                              \
+    static void name##_whole(unsigned vcpu_index, uint32_t info, uint64_t address, void *userdata) \
+    {                                                                                              \
+        whole(vcpu_index, info, address, userdata, addresses);                                     \
+    }                                                                                              \
+    static void name##_any(unsigned vcpu_index, uint32_t info, uint64_t address, void *userdata)   \
+    {                                                                                              \
+        (void)userdata;                                                                            \
+        any(vcpu_index, info, address, addresses);                                                 \
+    }
+
+CALLBACKS(virtual, TC_ADDRESSES_VIRTUAL)
+CALLBACKS(physical, TC_ADDRESSES_PHYSICAL)
+CALLBACKS(checked, TC_ADDRESSES_CHECKED)
+
+qemu_plugin_vcpu_mem_cb_t tc_counting_access(enum tc_addresses addresses,
+                                             const struct tc_instruction *instruction,
+                                             uint64_t address, void **userdata)
+{
+    static const struct {
+        qemu_plugin_vcpu_mem_cb_t load, store, whole, any;
+    } callbacks[] = {
+        [TC_ADDRESSES_VIRTUAL] = {virtual_load, virtual_store, virtual_whole, virtual_any},
+        [TC_ADDRESSES_PHYSICAL] = {physical_load, physical_store, physical_whole, physical_any},
+        [TC_ADDRESSES_CHECKED] = {checked_load, checked_store, checked_whole, checked_any},
+    };
+    uint64_t operand = instruction->operand_bytes;
+    if (instruction->access == TC_ACCESS_UPDATE || instruction->access == TC_ACCESS_WIDE)
+        operand |= address << OPERAND_SHIFT;
+    if (instruction->access == TC_ACCESS_UPDATE)
+        operand |= OPERAND_UPDATE;
+    *userdata = (void *)(uintptr_t)operand;
+    switch (instruction->access) {
+    case TC_ACCESS_READ:
+        return callbacks[addresses].load;
+    case TC_ACCESS_WRITE:
+        return callbacks[addresses].store;
+    case TC_ACCESS_UPDATE:
+    case TC_ACCESS_WIDE:
+        return callbacks[addresses].whole;
+    case TC_ACCESS_ANY:
+        return callbacks[addresses].any;
+    case TC_ACCESS_NONE:
+        break;
+    }
+    return NULL;
+}
