@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from key_updates import Client
 from serve import (
     PROFILES,
     SIZES,
@@ -561,3 +562,31 @@ def test_weak_profile_is_served_in_a_namespace_of_its_own() -> None:
     )
     assert '"address": "198.18.0.1"' in done.stdout, done.stderr
     assert "warning: profile tls12-krsa512-aes128gcm is weak" in done.stderr
+
+
+def test_a_few_key_updates_are_taken(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, TLS13) as server,
+        socket.create_connection((server.host, server.port), 5) as raw,
+        Client(raw) as client,
+    ):
+        raw.sendall(client.updates(30))
+        raw.sendall(client.updates(1) + client.write(request("/30", "Connection: close")))
+        assert client.read(receive_all(raw)).endswith(pattern(30))
+
+
+def test_a_flood_of_key_updates_is_cut_off(tmp_path: Path) -> None:
+    """OpenSSL takes them within one call for as long as they come: others would wait."""
+    with (
+        serving(tmp_path, TLS13) as server,
+        socket.create_connection((server.host, server.port), 5) as raw,
+        Client(raw) as client,
+    ):
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 << 20)
+        flood = client.updates(20_000)
+        server.process.send_signal(signal.SIGSTOP)  # so that it finds many at once
+        raw.sendall(flood)
+        server.process.send_signal(signal.SIGCONT)
+        with contextlib.suppress(ConnectionResetError):
+            assert receive_all(raw) == b""
+        assert get(server, 30) == pattern(30)

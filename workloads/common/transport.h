@@ -31,8 +31,9 @@ struct tc_stream {
     /* Set by owners that will close right after what they write next: its end then waits for the
      * close, and both leave in one packet. */
     bool closes_next;
-    bool holds;  /* TLS: more follows the record being written */
-    bool failed; /* the TLS state is not fit for reuse */
+    bool holds;          /* TLS: more follows the record being written */
+    unsigned reads_left; /* TLS: of the socket, in the call under way */
+    bool failed;         /* the TLS state is not fit for reuse */
 };
 
 struct tc_transport {

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <limits.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <pthread.h>
@@ -8,6 +9,11 @@
 #include "workloads/common/transport.h"
 
 enum { RECORD_BYTES = SSL3_RT_MAX_PLAIN_LENGTH };
+
+/* A read of ours takes one record, which two reads of the socket bring. More of them bring messages
+ * of the protocol's own, KeyUpdate say, which OpenSSL takes for as long as they come: a flood of
+ * them would keep all others waiting. */
+enum { READS_MOST = 4 };
 
 /* OpenSSL's way to the socket. Its own socket BIO cannot tell that the socket is known to be
  * empty, and would ask the kernel once more after every flight. */
@@ -22,6 +28,10 @@ static int socket_read(BIO *bio, char *buffer, int length)
         BIO_set_retry_read(bio);
         return -1;
     }
+    if (stream->reads_left == 0) {
+        return -1;
+    }
+    stream->reads_left--;
     ssize_t got = recv(stream->fd, buffer, (size_t)length, 0);
     stream->drained = got < length;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -82,6 +92,7 @@ static int failure(struct tc_stream *stream, int result)
 
 static int tls_handshake(struct tc_stream *stream)
 {
+    stream->reads_left = UINT_MAX; /* it has limits of its own, and ends */
     int result = SSL_do_handshake(stream->ssl);
     return result == 1 ? 0 : failure(stream, result);
 }
@@ -89,6 +100,7 @@ static int tls_handshake(struct tc_stream *stream)
 static ssize_t tls_read(struct tc_stream *stream, void *buffer, size_t length)
 {
     int most = length < INT_MAX ? (int)length : INT_MAX;
+    stream->reads_left = READS_MOST;
     int got = SSL_read(stream->ssl, buffer, most);
     return got > 0 ? got : failure(stream, got);
 }
