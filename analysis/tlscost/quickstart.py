@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tlscost import plan, sweep
+from tlscost.cell import Cell
 from tlscost.errors import CANNOT, TlscostError
 from tlscost.paths import plan_file
 from tlscost.progress import Progress
+from tlscost.runner import place
 
 __all__ = ["finish", "measure"]
 
@@ -27,14 +29,19 @@ def measure(out: Path, progress: Progress) -> sweep.Result:
         )
     checked = plan.read(plan_file("quickstart"))
     if not os.access(FINE_IDLE_TIME, os.R_OK):
-        # Two shared CPUs keep half of the cells short: such cells have no counts to correct.
-        repetitions = 2 if present == CPUS_NEEDED else 1
         progress.say(
             f"{FINE_IDLE_TIME} is root's: idle time comes in ticks, windows last 5 s or more, and "
-            f"every cell is measured {repetitions} times instead of {checked.repetitions}"
+            f"every cell is measured once instead of {checked.repetitions} times: no intervals"
         )
-        checked = replace(checked, repetitions=repetitions)
-    return sweep.run(checked.cells(), out, retries=checked.retries, progress=progress)
+        checked = replace(checked, repetitions=1)
+    cells = (cell for cell in checked.cells() if cell.repetition == 1 or not _shares(cell))
+    return sweep.run(cells, out, retries=checked.retries, progress=progress)
+
+
+def _shares(cell: Cell) -> bool:
+    """Whether server and load would share CPUs: then a throughput is all that is measured."""
+    placement = place(cell)
+    return not set(placement.server).isdisjoint(placement.load)
 
 
 def finish(out: Path, progress: Progress) -> Path:
