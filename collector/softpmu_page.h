@@ -72,7 +72,6 @@ struct tc_softpmu_cpu {
     _Atomic uint64_t addresses_wrong;   /* ... that differed from QEMU's own answer */
     _Atomic uint64_t addresses_device;  /* accesses to device memory: not cached, not modelled */
     _Atomic uint64_t addresses_unknown; /* accesses without a physical address: not modelled */
-    _Atomic uint64_t blocks_unknown;    /* blocks executed whose physical address is unknown */
     _Atomic uint64_t repeats;           /* iterations of string instructions beyond the first */
     _Atomic uint64_t executed; /* with count=inline or callback: instructions, repeats too */
     _Alignas(TC_SOFTPMU_LINE_BYTES) _Atomic uint64_t counters[];
@@ -96,6 +95,7 @@ struct tc_softpmu_page {
     int64_t pid;                          /* QEMU's */
     _Atomic uint32_t wanted;              /* enum tc_softpmu_wanted */
     _Atomic uint32_t state;               /* enum tc_softpmu_state */
+    _Atomic uint64_t blocks_unknown; /* translated code without a place in the guest's memory */
     char message[TC_SOFTPMU_MESSAGE_MAX]; /* complete once state is TC_SOFTPMU_FAILED */
     char machine[TC_SOFTPMU_NAME_MAX];
     char variant_names[TC_SOFTPMU_VARIANTS_MAX][TC_SOFTPMU_NAME_MAX];

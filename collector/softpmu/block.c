@@ -5,13 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE_MASK    UINT64_C(0xfff)
-#define CHUNK_BLOCKS 4096
+#define PAGE_MASK   UINT64_C(0xfff)
+#define CHUNK_BYTES (UINT64_C(1) << 20)
+#define ALIGNMENT   64 /* a host's cache line */
 
 struct chunk {
-    struct chunk *next;
+    _Alignas(ALIGNMENT) struct chunk *next;
     size_t used;
-    struct tc_block blocks[CHUNK_BLOCKS];
+    _Alignas(ALIGNMENT) uint8_t bytes[CHUNK_BYTES];
 };
 
 /* Chunks are kept on release: QEMU will translate as much again. */
@@ -44,14 +45,14 @@ void tc_arena_free(struct tc_arena *arena)
     free(arena);
 }
 
-static struct chunk *chunk_with_room(struct tc_arena *arena)
+static struct chunk *chunk_with_room(struct tc_arena *arena, size_t bytes)
 {
     struct chunk *current = arena->current;
-    if (current != NULL && current->used < CHUNK_BLOCKS)
+    if (current != NULL && bytes <= CHUNK_BYTES - current->used)
         return current;
     struct chunk **next = current != NULL ? &current->next : &arena->first;
     if (*next == NULL) {
-        *next = malloc(sizeof **next);
+        *next = aligned_alloc(ALIGNMENT, sizeof **next);
         if (*next != NULL)
             (*next)->next = NULL;
     }
@@ -62,16 +63,20 @@ static struct chunk *chunk_with_room(struct tc_arena *arena)
     return *next;
 }
 
-struct tc_block *tc_arena_block(struct tc_arena *arena)
+struct tc_block *tc_arena_block(struct tc_arena *arena, size_t instructions)
 {
     struct tc_block *block = NULL;
+    size_t bytes = sizeof *block + instructions;
+    bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     pthread_mutex_lock(&arena->lock);
-    struct chunk *chunk = chunk_with_room(arena);
-    if (chunk != NULL)
-        block = &chunk->blocks[chunk->used++];
+    struct chunk *chunk = chunk_with_room(arena, bytes);
+    if (chunk != NULL) {
+        block = (struct tc_block *)(void *)&chunk->bytes[chunk->used];
+        chunk->used += bytes;
+    }
     pthread_mutex_unlock(&arena->lock);
     if (block != NULL)
-        memset(block, 0, sizeof *block);
+        memset(block, 0, bytes);
     return block;
 }
 
@@ -132,4 +137,15 @@ void tc_block_finish(struct tc_block *block, const struct tc_instruction *last, 
     block->fetches = (uint16_t)((behind - 1) / fetch - block->start / fetch + 1);
     block->lines = (uint16_t)(known / line - block->start / line + 1);
     block->starts_inside = block->start % fetch != 0;
+}
+
+uint32_t tc_block_instructions_from(const struct tc_block *block, uint64_t address)
+{
+    uint64_t at = block->start;
+    for (uint32_t i = 0; i < block->instructions; i++) {
+        if (at == address)
+            return block->instructions - i;
+        at += block->sizes[i];
+    }
+    return 0;
 }

@@ -30,8 +30,6 @@ struct tc_block {
     uint64_t start;
     uint64_t last;      /* of the last instruction's first byte */
     uint64_t next_mask; /* of branch.fallthrough: the address behind the block */
-    uint64_t target;    /* of a direct branch */
-    uint64_t target_mask;
     struct tc_branch branch;
     uint32_t instructions;
     uint16_t fetches;   /* aligned fetch blocks reached into */
@@ -41,6 +39,10 @@ struct tc_block {
     bool starts_inside; /* of a fetch block */
     bool repeats_first; /* the first instruction is a string instruction with a repeat prefix */
     bool repeats_last;  /* the last one is; QEMU ends a block with it */
+    /* Read less often. */
+    uint64_t target; /* of a direct branch */
+    uint64_t target_mask;
+    uint8_t sizes[]; /* of the instructions [bytes] */
 };
 
 /* Memory for descriptors: handed out piecemeal, taken back all at once when QEMU drops its
@@ -49,8 +51,8 @@ struct tc_arena;
 
 struct tc_arena *tc_arena_create(void); /* NULL: no memory */
 void tc_arena_free(struct tc_arena *arena);
-/* Zeroed; NULL: no memory. */
-struct tc_block *tc_arena_block(struct tc_arena *arena);
+/* With room for the sizes of so many instructions; zeroed. NULL: no memory. */
+struct tc_block *tc_arena_block(struct tc_arena *arena, size_t instructions);
 /* Every descriptor handed out becomes invalid. */
 void tc_arena_release(struct tc_arena *arena);
 
@@ -61,11 +63,15 @@ struct tc_block_geometry {
     bool physical;
 };
 
-/* Completes a descriptor whose start, instructions, mode and repeats_first are set. last: the last
+/* Completes a descriptor whose start, instructions, sizes, mode and repeats_first
+ * are set. last: the last
  * instruction, which counting takes to be at `address` and the program at virtual_address. */
 void tc_block_finish(struct tc_block *block, const struct tc_instruction *last, uint64_t address,
                      uint64_t virtual_address, uint32_t bytes,
                      const struct tc_block_geometry *geometry);
+
+/* How many of the block's instructions are at the address and behind it; 0: none begins there. */
+uint32_t tc_block_instructions_from(const struct tc_block *block, uint64_t address);
 
 /* Whether what runs at `address` now is what follows the block in the program. */
 static inline bool tc_block_precedes(const struct tc_block *block, uint64_t address)

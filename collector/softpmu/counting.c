@@ -16,6 +16,8 @@ static const struct tc_block nothing = {
 void tc_vcpu_restart(struct tc_vcpu *vcpu)
 {
     vcpu->previous = &nothing;
+    for (unsigned mode = 0; mode < TC_SOFTPMU_MODES; mode++)
+        vcpu->interrupted[mode] = NULL;
     vcpu->operand = 0;
     vcpu->piece_left = 0;
     vcpu->update = 0;
@@ -23,49 +25,104 @@ void tc_vcpu_restart(struct tc_vcpu *vcpu)
 
 /* ---- blocks ------------------------------------------------------------------------------- */
 
-/* The previous block's branch is resolved by where execution went. A place that the branch does not
- * lead to was reached by an interrupt, or the block was cut short by a fault: then no branch
- * retired. */
-static ALWAYS_INLINE void resolve(struct tc_core *core, const struct tc_block *previous,
-                                  const struct tc_block *block, bool follows)
+/* How a block came to run, given the one before. */
+enum passage {
+    PASSAGE_NEXT,   /* followed in the program, no branch taken */
+    PASSAGE_BRANCH, /* a branch led to it */
+    PASSAGE_AGAIN,  /* the further iterations of a string instruction: not one more instruction */
+    PASSAGE_CUT,    /* a fault cut the one before short, and this is its rest */
+    PASSAGE_OTHER   /* an interrupt or a fault led to it */
+};
+
+static ALWAYS_INLINE enum passage passage_by_branch(const struct tc_block *previous,
+                                                    const struct tc_block *block)
 {
-    bool taken = true;
     switch ((enum tc_block_end)previous->end) {
     case TC_END_NEXT:
-        return;
-    case TC_END_CONDITIONAL:
-        taken = !follows;
-        if (taken && !tc_block_targets(previous, block->start))
-            return;
         break;
+    case TC_END_CONDITIONAL:
     case TC_END_DIRECT:
-        if (!tc_block_targets(previous, block->start))
-            return;
+        if (tc_block_targets(previous, block->start))
+            return PASSAGE_BRANCH;
         break;
     case TC_END_INDIRECT:
-        if (previous->mode != block->mode)
-            return;
+        if (previous->mode == block->mode)
+            return PASSAGE_BRANCH;
         break;
     case TC_END_FAR:
     case TC_END_INTERRUPT_RETURN:
-        break;
+        return PASSAGE_BRANCH;
     }
-    tc_core_branch(core, &previous->branch, taken, block->start);
+    return PASSAGE_OTHER;
 }
 
-/* Whether the block goes on with a string instruction that has begun already: QEMU runs its
- * iterations as blocks of their own, and an interrupted one goes on after an IRET. */
-static ALWAYS_INLINE bool goes_on(const struct tc_block *previous, const struct tc_block *block)
+static ALWAYS_INLINE enum passage passage(const struct tc_block *previous,
+                                          const struct tc_block *block)
 {
-    return (previous->repeats_last && previous->last == block->start) ||
-           previous->end == TC_END_INTERRUPT_RETURN;
+    if (previous->end <= TC_END_CONDITIONAL && tc_block_precedes(previous, block->start))
+        return PASSAGE_NEXT;
+    enum passage how = passage_by_branch(previous, block);
+    if (__builtin_expect(how != PASSAGE_OTHER, 1))
+        return how;
+    if (previous->repeats_last && previous->last == block->start)
+        return PASSAGE_AGAIN;
+    return tc_block_instructions_from(previous, block->start) > 0 ? PASSAGE_CUT : PASSAGE_OTHER;
 }
 
-static ALWAYS_INLINE void fetch(struct tc_core *core, const struct tc_block *block)
+/* Instructions are counted as a block begins: those that the fault kept from retiring go. */
+static void take_back(struct tc_core *core, const struct tc_block *cut, uint64_t from)
 {
-    uint64_t line = block->start >> core->line_shift;
-    for (unsigned left = block->lines; left > 0; left--)
-        tc_core_fetch_one(core, line++);
+    tc_core_count(core, TC_SLOT_INSTRUCTIONS, -(uint64_t)tc_block_instructions_from(cut, from));
+}
+
+/* After an IRET: the block goes on where the one interrupted in its mode has left off, unless the
+ * guest has turned to something else. An indirect branch may lead anywhere, so that cannot be told
+ * from something else: no branch is counted then. */
+static enum passage resume(struct tc_vcpu *vcpu, const struct tc_block *block)
+{
+    struct tc_core *core = vcpu->core;
+    const struct tc_block *interrupted = vcpu->interrupted[block->mode];
+    vcpu->interrupted[block->mode] = NULL;
+    if (interrupted == NULL)
+        return PASSAGE_OTHER;
+    enum passage how = passage(interrupted, block);
+    bool inside = tc_block_instructions_from(interrupted, block->start) > 0;
+    if (interrupted->end >= TC_END_INDIRECT)
+        how = inside ? PASSAGE_CUT : PASSAGE_OTHER;
+    if (how == PASSAGE_CUT)
+        take_back(core, interrupted, block->start);
+    else if (how == PASSAGE_BRANCH)
+        tc_core_branch(core, &interrupted->branch, true, block->start);
+    else if (how == PASSAGE_NEXT && interrupted->end == TC_END_CONDITIONAL)
+        tc_core_branch(core, &interrupted->branch, false, block->start);
+    /* Whatever was fetched before the interrupt is fetched again. */
+    return how == PASSAGE_AGAIN ? PASSAGE_AGAIN : PASSAGE_OTHER;
+}
+
+static ALWAYS_INLINE enum passage pass(struct tc_vcpu *vcpu, const struct tc_block *block,
+                                       enum tc_addresses addresses)
+{
+    struct tc_core *core = vcpu->core;
+    const struct tc_block *previous = vcpu->previous;
+    vcpu->previous = block;
+    enum passage how = passage(previous, block);
+    if (how == PASSAGE_BRANCH)
+        tc_core_branch(core, &previous->branch, true, block->start);
+    else if (how == PASSAGE_NEXT && previous->end == TC_END_CONDITIONAL)
+        tc_core_branch(core, &previous->branch, false, block->start);
+    else if (__builtin_expect(how == PASSAGE_CUT, 0))
+        take_back(core, previous, block->start);
+    else if (how == PASSAGE_OTHER)
+        vcpu->interrupted[previous->mode] = previous;
+    if (addresses == TC_ADDRESSES_VIRTUAL)
+        return how;
+    if (__builtin_expect(block->mode != vcpu->mode, 0)) {
+        vcpu->mode = block->mode;
+        tc_core_set_mode(core, (enum tc_softpmu_mode)block->mode);
+    }
+    if (__builtin_expect(previous->end == TC_END_INTERRUPT_RETURN, 0))
+        return resume(vcpu, block);
+    return how;
 }
 
 static ALWAYS_INLINE void run_block(unsigned vcpu_index, void *userdata,
@@ -74,23 +131,18 @@ static ALWAYS_INLINE void run_block(unsigned vcpu_index, void *userdata,
     struct tc_vcpu *vcpu = &tc_vcpus[vcpu_index];
     struct tc_core *core = vcpu->core;
     const struct tc_block *block = userdata;
-    const struct tc_block *previous = vcpu->previous;
-    vcpu->previous = block;
-    bool follows = tc_block_precedes(previous, block->start);
-    resolve(core, previous, block, follows);
-    if (addresses != TC_ADDRESSES_VIRTUAL && __builtin_expect(block->mode != vcpu->mode, 0)) {
-        vcpu->mode = block->mode;
-        tc_core_set_mode(core, (enum tc_softpmu_mode)block->mode);
-    }
-    if (__builtin_expect(block->repeats_first, 0) && goes_on(previous, block)) {
+    enum passage how = pass(vcpu, block, addresses);
+    if (__builtin_expect(how == PASSAGE_AGAIN, 0)) {
         tc_vcpu_add(&vcpu->shared->repeats, 1);
         return;
     }
-    tc_core_count(core, TC_SLOT_INSTRUCTIONS, block->instructions);
     /* Execution that goes on within a fetch block has it already. */
-    bool has_first = follows && block->starts_inside && previous->end <= TC_END_CONDITIONAL;
+    bool has_first = how == PASSAGE_NEXT && block->starts_inside;
+    tc_core_count(core, TC_SLOT_INSTRUCTIONS, block->instructions);
     tc_core_count(core, TC_SLOT_FETCH_BLOCKS, block->fetches - has_first);
-    fetch(core, block);
+    uint64_t line = block->start >> core->line_shift;
+    for (unsigned left = block->lines; left > 0; left--)
+        tc_core_fetch_one(core, line++);
 }
 
 static void virtual_block(unsigned vcpu_index, void *userdata)

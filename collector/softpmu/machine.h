@@ -5,6 +5,7 @@
 #define TC_SOFTPMU_MACHINE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "collector/softpmu_page.h"
