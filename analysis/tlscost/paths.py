@@ -5,12 +5,18 @@ from pathlib import Path
 
 from tlscost.errors import CANNOT, TlscostError
 
-__all__ = ["plan_file", "profiles_dir", "program", "root"]
+__all__ = ["cache_dir", "plan_file", "profiles_dir", "program", "root"]
 
 
 def root() -> Path:
     """Return the project's top directory (the launcher sets TLSCOST_ROOT)."""
     return Path(os.environ.get("TLSCOST_ROOT") or Path(__file__).parents[2])
+
+
+def cache_dir() -> Path:
+    """Return the directory of what is built or fetched once, the launcher's too."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("TLSCOST_CACHE") or base / "tlscost")
 
 
 def profiles_dir() -> Path:

@@ -16,7 +16,15 @@ from tlscost.errors import CANNOT, FAILED, TlscostError
 from tlscost.paths import profiles_dir, program, root
 from tlscost.profiles import OFF, Profile, profile
 
-__all__ = ["Server", "Site", "nginx_configuration", "prepare"]
+__all__ = [
+    "Server",
+    "Site",
+    "make_certificate",
+    "nginx_configuration",
+    "prepare",
+    "serve_options",
+    "url",
+]
 
 _PROTOCOLS = ("SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 
@@ -63,43 +71,67 @@ def prepare(cell: Cell, site: Site) -> Server:
     """Write what the cell's server needs into the site's directory and say how to start it."""
     if isinstance(cell.server, CommandServer):
         return _command(cell, cell.server, site)
-    url = f"{'http' if cell.tls == OFF else 'https'}://{site.authority}/{cell.size}"
-    make = _serve if cell.server == "serve" else _nginx
-    return make(cell, site, url)
+    return (_serve if cell.server == "serve" else _nginx)(cell, site)
 
 
-def _serve(cell: Cell, site: Site, url: str) -> Server:
-    argv = [str(program("tlscost-serve")), "--listen", site.authority, "--size", str(cell.size)]
-    argv += ["--cpu-list", ",".join(map(str, site.cpus))]
-    argv += ["--resumption", "on" if cell.load.resumption else "off"]
+def url(cell: Cell, authority: str) -> str:
+    """Return where the body of a cell's size is."""
+    return f"{'http' if cell.tls == OFF else 'https'}://{authority}/{cell.size}"
+
+
+def serve_options(cell: Cell, site: Site, settings: Path, certificate: Path) -> list[str]:
+    """Return tlscost-serve's options.
+
+    Parameters
+    ----------
+    settings, certificate : Path
+        The TLS profile's file, and the directory with cert.pem and key.pem; unused without TLS.
+    """
+    options = ["--listen", site.authority, "--size", str(cell.size)]
+    options += ["--cpu-list", ",".join(map(str, site.cpus))]
+    options += ["--resumption", "on" if cell.load.resumption else "off"]
     if cell.tls != OFF:
-        argv += ["--profile", str(profiles_dir() / f"{cell.tls}.cnf")]
-        argv += ["--certificate", str(_certificate(cell, site))]
+        options += ["--profile", str(settings), "--certificate", str(certificate)]
         if profile(cell.tls).weak:
             # Asked for by name, on an address that only the cell reaches: a server that may not
             # look at /proc/1/ns/net cannot see that for itself.
-            argv.append("--allow-weak")
-    version, openssl = _output([str(program("tlscost-serve")), "--version"]).splitlines()
-    return Server(argv, url, {"server": version, "server_openssl": openssl})
+            options.append("--allow-weak")
+    return options
 
 
-def _nginx(cell: Cell, site: Site, url: str) -> Server:
+def _serve(cell: Cell, site: Site) -> Server:
+    binary = str(program("tlscost-serve"))
+    certificate = site.directory / "certificate"
+    if cell.tls != OFF:
+        make_certificate(cell, certificate)
+    settings = profiles_dir() / f"{cell.tls}.cnf"
+    version, openssl = _output([binary, "--version"]).splitlines()
+    return Server(
+        [binary, *serve_options(cell, site, settings, certificate)],
+        url(cell, site.authority),
+        {"server": version, "server_openssl": openssl},
+    )
+
+
+def _nginx(cell: Cell, site: Site) -> Server:
     binary = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if binary is None:
         raise TlscostError(
             "server nginx: no such program here; as root: apt-get install nginx-light", CANNOT
         )
-    bodies = _bodies(cell, site)
-    certificate = None if cell.tls == OFF else _certificate(cell, site)
-    tls = None if cell.tls == OFF else profile(cell.tls)
+    bodies, certificate = _bodies(cell, site), site.directory / "certificate"
+    if cell.tls != OFF:
+        make_certificate(cell, certificate)
     configuration = site.directory / "nginx.conf"
-    configuration.write_text(nginx_configuration(cell, site, bodies, tls, certificate))
+    configuration.write_text(
+        nginx_configuration(cell, site, bodies, certificate, as_root=os.geteuid() == 0)
+    )
     version = _output([binary, "-V"])
     openssl = re.search(r"running with (.+?)\)", version) or re.search(r"built with (.+)", version)
     argv = [binary, "-p", str(site.directory), "-c", str(configuration), "-e", "stderr"]
     return Server(
         argv,
-        url,
+        url(cell, site.authority),
         {
             "server": version.splitlines()[0].removeprefix("nginx version: "),
             "server_openssl": openssl.group(1) if openssl else "unknown",
@@ -124,7 +156,8 @@ def _command(cell: Cell, server: CommandServer, site: Site) -> Server:
             raise TlscostError(
                 f"server {server.name}: {{certificate}} needs a TLS profile; the cell has tls = off"
             )
-        values["certificate"] = _certificate(cell, site)
+        values["certificate"] = site.directory / "certificate"
+        make_certificate(cell, site.directory / "certificate")
     # Split first: a value with a space in it stays one argument.
     argv = [word.format_map(values) for word in shlex.split(server.command)]
     return Server(
@@ -136,15 +169,18 @@ def _command(cell: Cell, server: CommandServer, site: Site) -> Server:
 
 
 def nginx_configuration(
-    cell: Cell, site: Site, bodies: Path, tls: Profile | None, certificate: Path | None
+    cell: Cell, site: Site, bodies: Path, certificate: Path, *, as_root: bool
 ) -> str:
     """Render nginx's configuration, equal in policy to tlscost-serve's.
 
     Parameters
     ----------
-    tls, certificate : Profile and Path, or both None
-        The profile, and the directory with cert.pem and key.pem.
+    certificate : Path
+        The directory with cert.pem and key.pem; unused without TLS.
+    as_root : bool
+        Whether nginx is started by root.
     """
+    tls = None if cell.tls == OFF else profile(cell.tls)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(root() / "workloads" / "nginx"),
         undefined=jinja2.StrictUndefined,
@@ -162,7 +198,7 @@ def nginx_configuration(
         certificate=certificate,
         masks=[f"{1 << cpu:b}" for cpu in site.cpus],
         worker_connections=max(1024, 4 * cell.load.connections),
-        as_root=os.geteuid() == 0,
+        as_root=as_root,
     )
 
 
@@ -179,8 +215,8 @@ def _protocols(tls: Profile) -> list[str]:
     return list(_PROTOCOLS[bounds[0] : bounds[1] + 1])
 
 
-def _certificate(cell: Cell, site: Site) -> Path:
-    directory = site.directory / "certificate"
+def make_certificate(cell: Cell, directory: Path) -> None:
+    """Make a key and certificate of the kind that the cell's profile asks for."""
     directory.mkdir(mode=0o700)
     settings = str(profiles_dir() / f"{cell.tls}.cnf")
     _output(
@@ -189,7 +225,6 @@ def _certificate(cell: Cell, site: Site) -> Path:
             *["--write-certificate", str(directory)],
         ]
     )
-    return directory
 
 
 def _bodies(cell: Cell, site: Site) -> Path:

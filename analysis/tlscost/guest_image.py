@@ -1,0 +1,317 @@
+"""Guests' kernels and file systems, made of Debian's packages and our server, and cached.
+
+workloads/guest says what they are made of; docs/guest.md says why.
+"""
+
+import fcntl
+import hashlib
+import json
+import lzma
+import os
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tlscost import cpio, debian
+from tlscost.errors import CANNOT, TlscostError
+from tlscost.paths import cache_dir, root
+
+__all__ = ["ARCHITECTURES", "Image", "build", "image"]
+
+ARCHITECTURES = ("i386", "x86_64")
+
+_DIGEST_CHARACTERS = 16  # as the launcher names what it caches
+_COMPILE_TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class Image:
+    """A guest's kernel and file system, without the cell's own files.
+
+    Attributes
+    ----------
+    directory : Path
+        In the cache; its name ends in the hash of all that the image is made of.
+    versions : dict of str to str
+        Of the Debian packages in it.
+    """
+
+    directory: Path
+    architecture: str
+    versions: dict[str, str]
+
+    @property
+    def kernel(self) -> Path:
+        """The kernel, not compressed: it boots in a fraction of the time."""
+        return self.directory / "vmlinux"
+
+    @property
+    def initramfs(self) -> Path:
+        """The first file system; another archive may be appended to it."""
+        return self.directory / "initramfs.cpio"
+
+    @property
+    def qemu(self) -> str:
+        """Name of the QEMU program that runs it."""
+        return str(_recipe(self.architecture)["qemu"])
+
+    @property
+    def kernel_command_line(self) -> str:
+        """What every cell's kernel is told."""
+        return " ".join(_recipe(self.architecture)["kernel_command_line"])
+
+
+def image(architecture: str, say: Callable[[str], None] = lambda _line: None) -> Image:
+    """Find the image in the cache, or make it.
+
+    Parameters
+    ----------
+    architecture : str
+        One of `ARCHITECTURES`.
+    say : callable
+        Gets a line for each step that takes its time.
+    """
+    if architecture not in ARCHITECTURES:
+        raise TlscostError(
+            f"guest architecture {architecture!r}: allowed: {', '.join(ARCHITECTURES)}"
+        )
+    with _lock(architecture, say):
+        packages = _packages(architecture, say)
+        digest = _digest([_sources_digest(architecture), *map(_file_digest, packages)])
+        directory = cache_dir() / f"guest-{architecture}-{digest}"
+        if not directory.exists():
+            say(f"building the {architecture} guest")
+            with _made_whole(directory) as temporary:
+                build(architecture, packages, temporary)
+        versions = json.loads((directory / "versions.json").read_text(encoding="utf-8"))
+    return Image(directory, architecture, versions)
+
+
+def build(architecture: str, packages: list[Path], into: Path) -> None:
+    """Build an image of package files; the same input gives the same bytes."""
+    recipe = _recipe(architecture)
+    with tempfile.TemporaryDirectory(prefix="tlscost-guest-") as temporary:
+        tree = Path(temporary)
+        for package in packages:
+            kernel = package.name.startswith("linux-image-")
+            debian.extract(package, tree, _kernel_files(recipe) if kernel else [])
+        compressed = _only(tree, "boot/vmlinuz-*").read_bytes()
+        (into / "vmlinux").write_bytes(_decompressed(compressed))
+        _compile(recipe, tree, tree / "tlscost-serve")
+        entries = _entries(recipe, tree)
+        (into / "initramfs.cpio").write_bytes(cpio.pack(entries))
+    versions = debian.versions(packages)
+    (into / "versions.json").write_text(json.dumps(versions, indent=1, sort_keys=True) + "\n")
+
+
+@cache
+def _recipe(architecture: str) -> dict[str, Any]:
+    """Return what `image.toml` says of an architecture, lists joined to the common ones."""
+    recipes = tomllib.loads((_home() / "image.toml").read_text(encoding="utf-8"))
+    common, own = recipes["common"], recipes[architecture]
+    gcc = _run(["gcc", "-dumpversion"]).strip().split(".", maxsplit=1)[0]
+    joined = {name: common.get(name, []) + own.get(name, []) for name in common}
+    joined["build_packages"] = [name.format(gcc=gcc) for name in joined["build_packages"]]
+    return {**own, **joined}
+
+
+def _home() -> Path:
+    return root() / "workloads" / "guest"
+
+
+def _sources() -> list[Path]:
+    """Return what tlscost-serve is compiled of; page.c is what only the load generator needs."""
+    workloads = root() / "workloads"
+    found = [*workloads.glob("common/*.[ch]"), *workloads.glob("server/*.[ch]")]
+    return sorted(path for path in found if path.name != "page.c")
+
+
+def _sources_digest(architecture: str) -> str:
+    files = [_home() / "image.toml", _home() / "init", root() / "CMakeLists.txt", *_sources()]
+    builders = [Path(__file__), Path(cpio.__file__)]
+    compiler = _run(["gcc", "--version"])
+    return _digest([architecture, compiler, *map(_file_digest, [*files, *builders])])
+
+
+def _digest(texts: list[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:_DIGEST_CHARACTERS]
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as contents:
+        return f"{path.name} {hashlib.file_digest(contents, 'sha256').hexdigest()}"
+
+
+def _packages(architecture: str, say: Callable[[str], None]) -> list[Path]:
+    """Return the package files, downloaded where the cache does not have them."""
+    recipe = _recipe(architecture)
+    wanted = [*recipe["packages"], *recipe["build_packages"]]
+    digest = _digest([recipe["kernel_package"], *wanted])
+    directory = cache_dir() / f"guest-packages-{architecture}-{digest}"
+    if not directory.exists():
+        with _made_whole(directory) as temporary, tempfile.TemporaryDirectory() as private:
+            apt = debian.PrivateApt(Path(private), recipe["debian_architecture"])
+            say(f"fetching the list of Debian's {apt.architecture} packages")
+            apt.update()
+            kernel = apt.newest(recipe["kernel_package"])
+            say(f"fetching {kernel} and {len(wanted)} small packages")
+            apt.download([kernel, *wanted], temporary)
+    return sorted(directory.glob("*.deb"))
+
+
+def _kernel_files(recipe: dict[str, Any]) -> list[str]:
+    """Name the few files that are needed of a package that holds thousands."""
+    return ["./boot/vmlinuz-*", *(f"*/{name}.ko" for name in recipe["modules"])]
+
+
+def _decompressed(bzimage: bytes) -> bytes:
+    """Return the ELF file within a compressed kernel (offsets of Linux's boot protocol)."""
+    setup_sectors = bzimage[0x1F1] or 4
+    offset, length = struct.unpack_from("<II", bzimage, 0x248)
+    start = (setup_sectors + 1) * 512 + offset
+    vmlinux = lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(bzimage[start : start + length])
+    if not vmlinux.startswith(b"\x7fELF"):
+        raise TlscostError("the guest's kernel package: no ELF file within its kernel", CANNOT)
+    return vmlinux
+
+
+def _compile(recipe: dict[str, Any], tree: Path, program: Path) -> None:
+    """Compile tlscost-serve against the guest's own C library and OpenSSL.
+
+    The compiler is this machine's: it knows both architectures, and only lacks the other one's
+    start files and libraries, which are in the tree.
+    """
+    startup = _only(tree, "usr/lib/gcc/*/*/crtbegin.o").parent
+    libraries = _only(tree, "usr/lib/*/crt1.o").parent
+    text = (root() / "CMakeLists.txt").read_text(encoding="utf-8")
+    version = re.search(r"project\(tlscost VERSION (\S+)", text)
+    assert version is not None
+    names = [str(path.relative_to(root())) for path in _sources() if path.suffix == ".c"]
+    _run(
+        [
+            *["gcc", *recipe["compiler_flags"], f"--sysroot={tree}", "-nostdinc"],
+            *["-isystem", str(startup_include())],
+            *[
+                "-isystem",
+                str(tree / "usr/include"),
+                "-isystem",
+                str(tree / "usr/include" / libraries.name),
+            ],
+            *[f"-B{startup}", f"-B{libraries}", f"-L{startup}", f"-L{libraries}"],
+            *["-D_GNU_SOURCE", "-DNDEBUG", f'-DTC_VERSION="{version.group(1)}"'],
+            *['-DTC_BUILD_NAME="release"', "-I."],
+            *names,
+            *["-o", str(program), "-s", "-lssl", "-lcrypto", "-lhttp_parser", "-lm", "-pthread"],
+        ]
+    )
+
+
+def startup_include() -> str:
+    return _run(["gcc", "-print-file-name=include"]).strip()
+
+
+def _entries(recipe: dict[str, Any], tree: Path) -> dict[str, cpio.Entry]:
+    entries = {path: cpio.directory() for path in ("proc", "sys", "dev")}
+    entries |= {"run": cpio.directory(), "tmp": cpio.directory(0o1777)}
+    entries["init"] = cpio.file((_home() / "init").read_bytes(), 0o755)
+    entries["etc/passwd"] = cpio.file(b"root:x:0:0:root:/:/bin/sh\n")
+    entries["etc/group"] = cpio.file(b"root:x:0:\n")
+    busybox = (tree / "bin/busybox").read_bytes()
+    entries["bin/busybox"] = cpio.file(busybox, 0o755)
+    for program in (tree / "tlscost-serve", tree / "usr/sbin/nginx"):
+        entries[f"usr/sbin/{program.name}"] = cpio.file(program.read_bytes(), 0o755)
+        entries |= _libraries(tree, program)
+    for name in recipe["modules"]:
+        module = _only(tree, f"lib/modules/*/**/{name}.ko")
+        entries[f"modules/{name}.ko"] = cpio.file(module.read_bytes())
+    entries["modules/order"] = cpio.file(
+        "".join(f"{name}\n" for name in recipe["modules"]).encode()
+    )
+    return entries
+
+
+def _libraries(tree: Path, program: Path) -> dict[str, cpio.Entry]:
+    """Return the shared libraries that a program needs, at their places."""
+    entries: dict[str, cpio.Entry] = {}
+    unseen = [program]
+    while unseen:
+        said = _run(["readelf", "--wide", "--dynamic", "--program-headers", str(unseen.pop())])
+        names = re.findall(r"\(NEEDED\).*\[(.+)\]", said)
+        loader = re.search(r"program interpreter: /(.+)\]", said)
+        places = [str(_library(tree, name).relative_to(tree)) for name in names]
+        for place in [*places, *([loader.group(1)] if loader else [])]:
+            if place not in entries:
+                entries[place] = cpio.file((tree / place).resolve().read_bytes(), 0o755)
+                unseen.append(tree / place)
+    return entries
+
+
+def _library(tree: Path, name: str) -> Path:
+    for directory in ("lib", "lib/*-linux-gnu", "usr/lib/*-linux-gnu"):
+        for path in tree.glob(f"{directory}/{name}"):
+            return path
+    raise TlscostError(f"workloads/guest/image.toml: no package has the library {name}", CANNOT)
+
+
+def _only(tree: Path, pattern: str) -> Path:
+    found = list(tree.glob(pattern))
+    if len(found) != 1:
+        raise TlscostError(
+            f"the guest's packages have {len(found)} files {pattern}, expected one", CANNOT
+        )
+    return found[0]
+
+
+@contextmanager
+def _lock(architecture: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of an architecture's image: who starts later finds the work done."""
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with (cache_dir() / f"guest-{architecture}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process that makes the {architecture} guest")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _made_whole(directory: Path) -> Iterator[Path]:
+    """Give a directory to fill that gets its name once it is whole."""
+    temporary = directory.with_name(f"{directory.name}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)  # of a build that was killed; the lock is held
+    temporary.mkdir()
+    try:
+        yield temporary
+        temporary.rename(directory)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _run(argv: list[str]) -> str:
+    try:
+        done = subprocess.run(
+            argv,
+            check=False,
+            cwd=root(),
+            env={**os.environ, "LC_ALL": "C"},
+            capture_output=True,
+            text=True,
+            timeout=_COMPILE_TIMEOUT_S,
+        )
+    except FileNotFoundError:
+        raise TlscostError(
+            f"{argv[0]}: not installed; as root: apt-get install gcc binutils", CANNOT
+        ) from None
+    if done.returncode != 0:
+        raise TlscostError(f"{argv[0]} for the guest: {done.stderr.strip()[-2000:]}", CANNOT)
+    return done.stdout
