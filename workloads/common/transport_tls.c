@@ -180,13 +180,15 @@ static bool is_reusable(const struct tc_stream *stream, SSL_CTX *ctx, bool serve
 
 static int renew(struct tc_stream *stream, SSL_CTX *ctx, bool server)
 {
-    if (is_reusable(stream, ctx, server)) {
+    if (stream->ssl != NULL && !stream->failed) {
         /* As if closed in order: else OpenSSL takes the session for bad, and no one could resume
-         * it. The next connection must not resume it by itself, though. */
+         * it. */
         SSL_set_shutdown(stream->ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
-        if (SSL_clear(stream->ssl) == 1 && (server || SSL_set_session(stream->ssl, NULL) == 1)) {
-            return 0;
-        }
+    }
+    /* The next connection must not resume by itself. */
+    if (is_reusable(stream, ctx, server) && SSL_clear(stream->ssl) == 1 &&
+        (server || SSL_set_session(stream->ssl, NULL) == 1)) {
+        return 0;
     }
     ERR_clear_error();
     SSL_free(stream->ssl);
