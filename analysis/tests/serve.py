@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ __all__ = [
     "PROFILES",
     "SIZES",
     "Serve",
+    "connection_to",
     "get",
     "need",
     "pattern",
@@ -159,10 +161,23 @@ def receive_all(connection: socket.socket) -> bytes:
     return b"".join(parts)
 
 
+@contextlib.contextmanager
+def connection_to(
+    server: Serve, context: ssl.SSLContext | None = None, *, timeout: float = 5, **options: Any
+) -> Iterator[socket.socket]:
+    """Connect as the server's profile wants it; `options` are those of `wrap_socket`."""
+    with contextlib.ExitStack() as stack:
+        raw = stack.enter_context(socket.create_connection((server.host, server.port), timeout))
+        if server.profile is None:
+            yield raw
+        else:
+            context = context or tls_context()
+            yield stack.enter_context(context.wrap_socket(raw, **options))
+
+
 def get(server: Serve, size: int, timeout: float = 5) -> bytes:
     """Return the body that a good client gets on a connection of its own."""
-    with socket.create_connection((server.host, server.port), timeout) as raw:
-        connection = raw if server.profile is None else tls_context().wrap_socket(raw)
+    with connection_to(server, timeout=timeout) as connection:
         connection.sendall(request(f"/{size}", "Connection: close"))
         head, _, body = receive_all(connection).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n"), head

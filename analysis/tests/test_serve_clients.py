@@ -22,6 +22,7 @@ from serve import (
     SIZES,
     Serve,
     binary,
+    connection_to,
     get,
     need,
     pattern,
@@ -92,8 +93,7 @@ def test_curl_gets_every_size(server: Serve, tmp_path: Path) -> None:
 
 
 def test_python_gets_every_size_on_one_connection(server: Serve) -> None:
-    with socket.create_connection((server.host, server.port), 5) as raw:
-        connection = raw if server.profile is None else tls_context().wrap_socket(raw)
+    with connection_to(server) as connection:
         if isinstance(connection, ssl.SSLSocket):
             wanted = expectations(str(server.profile))
             assert connection.version() == wanted["expect_protocol"]
@@ -136,10 +136,7 @@ def test_every_handshake_is_full(tls_server: Serve) -> None:
     context = tls_context()
     session = None
     for _ in range(5):
-        with (
-            socket.create_connection((server.host, server.port), 5) as raw,
-            context.wrap_socket(raw, session=session) as connection,
-        ):
+        with connection_to(server, context, session=session) as connection:
             connection.sendall(request("/30", "Connection: close"))
             assert receive_all(connection).endswith(pattern(30))
             assert not connection.session_reused
@@ -153,10 +150,7 @@ def test_nothing_leaks_from_one_connection_to_the_next(tls_server: Serve) -> Non
     rich.set_alpn_protocols(["http/1.1", "h2"])
     for turn in range(10):
         context, name = (rich, "localhost") if turn % 2 == 0 else (bare, None)
-        with (
-            socket.create_connection((tls_server.host, tls_server.port), 5) as raw,
-            context.wrap_socket(raw, server_hostname=name) as connection,
-        ):
+        with connection_to(tls_server, context, server_hostname=name) as connection:
             assert connection.selected_alpn_protocol() is None
             if turn % 3 == 0:
                 continue  # leaves without a word
@@ -195,10 +189,7 @@ def test_resumption_works_across_workers(profile: str, tickets: bool, tmp_path: 
     with serving(tmp_path, profile, "--resumption", "on", "--cpu-list", all_cpus()) as server:
         session = None
         for turn in range(8):
-            with (
-                socket.create_connection((server.host, server.port), 5) as raw,
-                context.wrap_socket(raw, session=session) as connection,
-            ):
+            with connection_to(server, context, session=session) as connection:
                 connection.sendall(request("/30", "Connection: close"))
                 assert receive_all(connection).endswith(pattern(30))
                 assert connection.session_reused == (turn > 0)
@@ -354,12 +345,7 @@ def test_sigterm_ends_it_while_clients_keep_coming(tmp_path: Path) -> None:
 @pytest.mark.parametrize("profile", [None, TLS13])
 def test_sigterm_drains_a_transfer_under_way(profile: str | None, tmp_path: Path) -> None:
     with serving(tmp_path, profile, "--size", "50MB", "--drain-timeout", "10") as server:
-        with (
-            socket.create_connection((server.host, server.port), 5) as idle,
-            socket.create_connection((server.host, server.port), 5) as raw,
-        ):
-            connection = raw if profile is None else tls_context().wrap_socket(raw)
-            quiet = idle if profile is None else tls_context().wrap_socket(idle)
+        with connection_to(server) as quiet, connection_to(server) as connection:
             quiet.sendall(request("/30"))
             assert quiet.recv(1000).endswith(pattern(30))
             connection.sendall(request("/50000000"))
@@ -526,8 +512,7 @@ def test_written_certificate_and_bodies_are_used(tmp_path: Path) -> None:
     context = ssl.create_default_context(cafile=certificate / "cert.pem")
     with (
         serving(tmp_path, TLS13, "--certificate", str(certificate)) as server,
-        socket.create_connection((server.host, server.port), 5) as raw,
-        context.wrap_socket(raw, server_hostname="localhost") as connection,
+        connection_to(server, context, server_hostname="localhost") as connection,
     ):
         connection.sendall(request("/30", "Connection: close"))
         assert receive_all(connection).endswith(pattern(30))

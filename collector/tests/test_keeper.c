@@ -100,27 +100,25 @@ static void says_what_cannot_be_executed(void **state)
     tc_keeper_close(&keeper);
 }
 
-/* An empty file that a script writes its pid to; path: a template of mkstemp's. */
-static void make_file(char *path)
+/* Starts a script that writes a process's number to $PID_FILE; returns that number. */
+static pid_t start_telling_pid(struct tc_keeper *keeper, char *script)
 {
+    char path[] = "/tmp/tlscost-keeper-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     (void)close(fd);
+    assert_int_equal(setenv("PID_FILE", path, 1), 0);
+    start(keeper, script);
+    return pid_from(path);
 }
 
 static void a_daemon_is_no_death_and_dies_with_the_keeper(void **state)
 {
     (void)state;
-    char path[] = "/tmp/tlscost-keeper-XXXXXX";
-    char script[128];
     struct tc_keeper keeper;
-    make_file(path);
     /* Ignores SIGTERM, so that it takes the keeper to kill it. */
-    (void)snprintf(script, sizeof(script),
-                   "setsid sh -c 'trap \"\" TERM; echo $$ >%s; while :; do sleep 1; done' & exit 0",
-                   path);
-    start(&keeper, script);
-    pid_t daemon = pid_from(path);
+    pid_t daemon = start_telling_pid(&keeper, "setsid sh -c 'trap \"\" TERM; echo $$ >$PID_FILE; "
+                                              "while :; do sleep 1; done' & exit 0");
     assert_int_equal(tc_keeper_check(&keeper, NULL), 0);
     assert_int_equal(kill(daemon, 0), 0);
     tc_keeper_stop(&keeper, 100);
@@ -132,15 +130,9 @@ static void a_daemon_is_no_death_and_dies_with_the_keeper(void **state)
 static void stops_by_sigterm_first(void **state)
 {
     (void)state;
-    char path[] = "/tmp/tlscost-keeper-XXXXXX";
-    char script[128];
     struct tc_keeper keeper;
-    make_file(path);
-    (void)snprintf(script, sizeof(script),
-                   "trap 'echo drained; exit 0' TERM; echo $$ >%s; while :; do sleep 0.01; done",
-                   path);
-    start(&keeper, script);
-    (void)pid_from(path);
+    (void)start_telling_pid(&keeper, "trap 'echo drained; exit 0' TERM; echo $$ >$PID_FILE; "
+                                     "while :; do sleep 0.01; done");
     tc_keeper_stop(&keeper, 10000);
     assert_string_equal(keeper.tail, "drained\n");
     assert_string_equal(keeper.why, "exited with status 0");

@@ -15,6 +15,8 @@
 struct fixture {
     int fd;
     struct tc_page page;
+    int64_t *begin; /* a histogram's counts at the two ends of an interval */
+    int64_t *end;
 };
 
 static int setup(void **state)
@@ -26,7 +28,12 @@ static int setup(void **state)
     f->fd = memfd_create("test-page", MFD_CLOEXEC);
     *state = f;
     struct tc_error err = {{0}};
-    return f->fd < 0 ? -1 : tc_page_create(&f->page, f->fd, 3, 48, &err);
+    if (f->fd < 0 || tc_page_create(&f->page, f->fd, 3, 48, &err) != 0) {
+        return -1;
+    }
+    f->begin = calloc(f->page.header->hist_counts_len, sizeof(*f->begin));
+    f->end = calloc(f->page.header->hist_counts_len, sizeof(*f->end));
+    return f->begin == NULL || f->end == NULL ? -1 : 0;
 }
 
 static int teardown(void **state)
@@ -34,6 +41,8 @@ static int teardown(void **state)
     struct fixture *f = *state;
     tc_page_close(&f->page);
     (void)close(f->fd);
+    free(f->begin);
+    free(f->end);
     free(f);
     return 0;
 }
@@ -157,17 +166,13 @@ static void test_encoded_difference_decodes_to_the_same_counts(void **state)
 {
     struct fixture *f = *state;
     size_t length = f->page.header->hist_counts_len;
-    int64_t *begin = calloc(length, sizeof(*begin));
-    int64_t *end = calloc(length, sizeof(*end));
-    assert_non_null(begin);
-    assert_non_null(end);
     tc_page_record(&f->page, 0, TC_LATENCY_LAST_BYTE, 123456789); /* before the interval */
-    tc_page_sum_histogram(&f->page, TC_LATENCY_LAST_BYTE, begin);
+    tc_page_sum_histogram(&f->page, TC_LATENCY_LAST_BYTE, f->begin);
     record_some(&f->page);
-    tc_page_sum_histogram(&f->page, TC_LATENCY_LAST_BYTE, end);
+    tc_page_sum_histogram(&f->page, TC_LATENCY_LAST_BYTE, f->end);
 
     char *text = NULL;
-    assert_int_equal(tc_histogram_encode(begin, end, length, &text, NULL), 0);
+    assert_int_equal(tc_histogram_encode(f->begin, f->end, length, &text, NULL), 0);
     struct hdr_histogram *decoded = NULL;
     assert_int_equal(hdr_log_decode(&decoded, text, strlen(text)), 0);
     assert_int_equal(decoded->total_count, 5);
@@ -183,33 +188,25 @@ static void test_encoded_difference_decodes_to_the_same_counts(void **state)
     free(text);
 
     /* From zero, the earlier value is there too. */
-    assert_int_equal(tc_histogram_encode(NULL, end, length, &text, NULL), 0);
+    assert_int_equal(tc_histogram_encode(NULL, f->end, length, &text, NULL), 0);
     decoded = NULL;
     assert_int_equal(hdr_log_decode(&decoded, text, strlen(text)), 0);
     assert_int_equal(decoded->total_count, 6);
     hdr_close(decoded);
     free(text);
-    free(begin);
-    free(end);
 }
 
 static void test_encode_refuses_counts_that_went_down_and_other_lengths(void **state)
 {
     struct fixture *f = *state;
     size_t length = f->page.header->hist_counts_len;
-    int64_t *begin = calloc(length, sizeof(*begin));
-    int64_t *end = calloc(length, sizeof(*end));
-    assert_non_null(begin);
-    assert_non_null(end);
-    begin[7] = 1;
+    f->begin[7] = 1;
     char *text = NULL;
     struct tc_error err = {{0}};
-    assert_int_equal(tc_histogram_encode(begin, end, length, &text, &err), -EINVAL);
+    assert_int_equal(tc_histogram_encode(f->begin, f->end, length, &text, &err), -EINVAL);
     assert_non_null(strstr(err.message, "count 7 went down"));
-    assert_int_equal(tc_histogram_encode(begin, end, length - 1, &text, &err), -EINVAL);
+    assert_int_equal(tc_histogram_encode(f->begin, f->end, length - 1, &text, &err), -EINVAL);
     assert_null(text);
-    free(begin);
-    free(end);
 }
 
 static void test_every_kind_has_a_name_of_its_own(void **state)
