@@ -140,6 +140,8 @@ static inline void tc_core_fetch(struct tc_core *core, uint64_t address)
     tc_core_fetch_one(core, address >> core->line_shift);
 }
 
+void tc_core_count_branch(struct tc_core *core, bool taken, unsigned result);
+
 /* A branch that has executed. target: where it went, if taken. */
 static inline void tc_core_branch(struct tc_core *core, const struct tc_branch *branch, bool taken,
                                   uint64_t target)
@@ -148,13 +150,8 @@ static inline void tc_core_branch(struct tc_core *core, const struct tc_branch *
     tc_core_count(core, TC_SLOT_BRANCHES, 1);
     if (taken)
         tc_core_count(core, TC_SLOT_BRANCHES_TAKEN, 1);
-    if (__builtin_expect(result != 0, 0)) {
-        if (result & TC_BRANCH_MISPREDICTED)
-            tc_core_count(core, taken ? TC_SLOT_MISPREDICTS_TAKEN : TC_SLOT_MISPREDICTS_NOT_TAKEN,
-                          1);
-        if (result & TC_BRANCH_BTB_MISS)
-            tc_core_count(core, taken ? TC_SLOT_BTB_MISSES_TAKEN : TC_SLOT_BTB_MISSES_NOT_TAKEN, 1);
-    }
+    if (__builtin_expect(result != 0, 0))
+        tc_core_count_branch(core, taken, result);
 }
 
 #endif

@@ -45,7 +45,7 @@ struct tc_machine_timing {
     double hitm;
     double upgrade;
     double mispredict;
-    double btb_miss_taken;
+    double redirect;
 };
 
 struct tc_machine {
@@ -75,7 +75,7 @@ TC_MUST_CHECK int tc_machine_load(const char *path, const char *variant, struct 
                                   struct tc_error *err);
 
 /* The same from text; origin names it in messages. */
-TC_MUST_CHECK int tc_machine_parse(const char *text, size_t length, const char *origin,
+TC_MUST_CHECK int tc_machine_parse(const char *json, size_t length, const char *origin,
                                    const char *variant, struct tc_machine *machine,
                                    struct tc_error *err);
 

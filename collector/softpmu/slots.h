@@ -25,6 +25,7 @@ enum tc_slot {
     TC_SLOT_MISPREDICTS_TAKEN,
     TC_SLOT_BTB_MISSES_NOT_TAKEN,
     TC_SLOT_BTB_MISSES_TAKEN,
+    TC_SLOT_REDIRECTS, /* those of the latter whose target decoding found: not mispredicted */
     TC_SLOT_SNOOPED_L1D_M_OUT, /* [snoop] modified lines that another CPU's access took */
     TC_SLOT_SHARED             /* how many */
 };

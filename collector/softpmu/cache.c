@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#include "collector/softpmu/cache.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOST_LINE_BYTES 64
+
+static uint64_t initial_order(uint32_t ways)
+{
+    uint64_t order = 0;
+    for (uint32_t way = 0; way < ways; way++)
+        order |= (uint64_t)way << (4 * way);
+    return order;
+}
+
+static void *alloc_zeroed(size_t bytes)
+{
+    size_t whole = (bytes + HOST_LINE_BYTES - 1) / HOST_LINE_BYTES * HOST_LINE_BYTES;
+    void *memory = aligned_alloc(HOST_LINE_BYTES, whole);
+    if (memory != NULL)
+        memset(memory, 0, whole);
+    return memory;
+}
+
+int tc_cache_init(struct tc_cache *cache, uint64_t bytes, uint32_t ways, uint32_t line_bytes)
+{
+    uint64_t sets = bytes / ways / line_bytes;
+    uint32_t stride_shift = 0;
+    while ((1u << stride_shift) < ways)
+        stride_shift++;
+    *cache = (struct tc_cache){
+        .words = alloc_zeroed((sets << stride_shift) * sizeof(*cache->words)),
+        .order = alloc_zeroed(sets * sizeof(*cache->order)),
+        .set_mask = sets - 1,
+        .stride_shift = stride_shift,
+        .ways = ways,
+    };
+    if (cache->words == NULL || cache->order == NULL) {
+        tc_cache_free(cache);
+        return -ENOMEM;
+    }
+    for (uint64_t set = 0; set < sets; set++)
+        cache->order[set] = initial_order(ways);
+    return 0;
+}
+
+void tc_cache_free(struct tc_cache *cache)
+{
+    free(cache->words);
+    free(cache->order);
+    *cache = (struct tc_cache){0};
+}
+
+/* Makes the way at that place of the order the latest used. */
+static void move_to_front(uint64_t *order, uint32_t position)
+{
+    uint64_t way = *order >> (4 * position) & 15;
+    uint64_t before = *order & ((UINT64_C(1) << (4 * position)) - 1);
+    uint64_t after = *order & ~((UINT64_C(16) << (4 * position)) - 1);
+    *order = after | before << 4 | way;
+}
+
+_Atomic uint64_t *tc_cache_find(const struct tc_cache *cache, uint64_t line)
+{
+    _Atomic uint64_t *set = tc_cache_set(cache, line);
+    for (uint32_t way = 0; way < cache->ways; way++) {
+        if (tc_line_is(atomic_load(&set[way]), line))
+            return &set[way];
+    }
+    return NULL;
+}
+
+_Atomic uint64_t *tc_cache_use(struct tc_cache *cache, uint64_t line)
+{
+    _Atomic uint64_t *set = tc_cache_set(cache, line);
+    uint64_t *order = &cache->order[line & cache->set_mask];
+    for (uint32_t position = 0; position < cache->ways; position++) {
+        uint64_t way = *order >> (4 * position) & 15;
+        if (tc_line_is(atomic_load_explicit(&set[way], memory_order_relaxed), line)) {
+            move_to_front(order, position);
+            return &set[way];
+        }
+    }
+    return NULL;
+}
+
+_Atomic uint64_t *tc_cache_replace(struct tc_cache *cache, uint64_t line)
+{
+    _Atomic uint64_t *set = tc_cache_set(cache, line);
+    uint64_t *order = &cache->order[line & cache->set_mask];
+    uint32_t last = cache->ways - 1;
+    uint32_t position = last;
+    for (uint32_t at = 0; at <= last; at++) {
+        uint64_t way = *order >> (4 * at) & 15;
+        if (atomic_load_explicit(&set[way], memory_order_relaxed) == 0)
+            position = at;
+    }
+    move_to_front(order, position);
+    return &set[*order & 15];
+}
