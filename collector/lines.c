@@ -244,6 +244,12 @@ static json_t *build_null_reasons(const struct tc_line *line)
             return NULL;
         }
     }
+    if (line->meter->page != NULL && !line->server_rss_known &&
+        json_object_set_new(object, "server_rss_bytes",
+                            json_string("the simulator's memory is not its server's")) != 0) {
+        json_decref(object);
+        return NULL;
+    }
     return object;
 }
 

@@ -15,7 +15,7 @@ from tlscost.errors import BAD_INPUT, DONE
 TESTS = Path(__file__).parent
 SIZES = (30, 36864, 1 << 20)
 METRIC_KEYS = [
-    *["cell", "metric", "value", "low", "high", "n"],
+    *["cell", "variant", "metric", "value", "low", "high", "n"],
     *["unit", "quality", "origin", "source", "reason"],
 ]
 INTERVAL_KEYS = {"value", "low", "high"}

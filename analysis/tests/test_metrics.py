@@ -200,7 +200,7 @@ def test_cells_are_apart_and_json_has_nulls(tmp_path):
     assert tls == sorted(tls)
     assert set(tls) == {"off", "on"}
     assert set(rows[0]) == {
-        *("cell", "metric", "value", "low", "high", "n", "unit"),
+        *("cell", "variant", "metric", "value", "low", "high", "n", "unit"),
         *("quality", "origin", "source", "reason"),
     }
     document = json.loads(json.dumps(rows, allow_nan=False))
@@ -234,6 +234,6 @@ def test_formulas_can_only_do_arithmetic(formula):
 
 
 def test_every_formula_of_the_dictionary_evaluates():
-    for formula in dictionary.load():
+    for formula in dictionary.load("generic"):
         counts = pd.DataFrame([range(2, 2 + len(formula.events))], columns=formula.events)
         assert np.isfinite(formula.evaluate(counts).iloc[0]), formula.name

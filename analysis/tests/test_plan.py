@@ -42,7 +42,7 @@ def read(directory: Path, text: str) -> plan.Plan:
         (HEAD + CELLS + "cpus = 1\ncpu_list = [0]\n", "13: cells.cpu_list", ["beside `cpus`"]),
         (HEAD + CELLS + "cpu_list = [0, 4096]\n", "12: cells.cpu_list", ["4096", "no such CPU"]),
         (HEAD + CELLS + "cpu_list = [0, 0]\n", "12: cells.cpu_list", ["named twice"]),
-        (HEAD + CELLS + 'machine = "p9"\n', "12: cells.machine", ["'p9'", "expected 'native'"]),
+        (HEAD + CELLS + 'machine = "p9"\n', "12: cells.machine", ["'p9'", "allowed: native"]),
         (HEAD + CELLS.replace('"serve"', '"ngnix"'), "6: cells.server", ["'serve' or 'nginx'"]),
         (HEAD + CELLS.replace('server = "serve"\n', ""), "5: cells.server", ["missing; required"]),
         (HEAD + CELLS.replace('"serve"', "[]"), "6: cells.server", ["makes no cells"]),

@@ -24,14 +24,14 @@ from pydantic import (
     model_validator,
 )
 
+from tlscost.machine import NATIVE, machine_names
 from tlscost.profiles import OFF, profile_names
 
 __all__ = ["Cell", "CommandServer", "Load", "Rules", "human_size"]
 
-MACHINES = ("native",)
-SERVERS = ("serve", "nginx")
 CLOSED_LOOP_CONNECTIONS = 16
 OPEN_LOOP_CONNECTIONS = 64  # a limit, seldom reached
+SIMULATED_CPUS_MOST = 8
 PLACEHOLDERS = ("address", "port", "size", "cpus", "cpu_list", "bodies", "certificate")
 
 _BYTE_SIZE = TypeAdapter(ByteSize)
@@ -83,11 +83,10 @@ def _there(cpu: int) -> int:
     return cpu
 
 
-def _enough(cpus: int) -> int:
-    present = len(os.sched_getaffinity(0))
-    if cpus > present:
-        raise ValueError(f"this machine has {present} CPUs; allowed: 1 to {present}")
-    return cpus
+def _known_machine(value: str) -> str:
+    if value not in machine_names():
+        raise ValueError(f"no such machine; allowed: {', '.join(machine_names())}")
+    return value
 
 
 def _distinct(cpus: tuple[int, ...]) -> tuple[int, ...]:
@@ -174,14 +173,14 @@ class Rules(_Frozen):
 class Cell(_Frozen):
     """One measured combination. `size` is in bytes; `cpus` is the number of the server's CPUs."""
 
-    machine: Literal["native"] = "native"
+    machine: Annotated[str, AfterValidator(_known_machine)] = NATIVE
     server: Annotated[
         Annotated[Literal["serve", "nginx"], Tag("name")] | Annotated[CommandServer, Tag("table")],
         Discriminator(lambda value: "name" if isinstance(value, str) else "table"),
     ]
     tls: Annotated[str, AfterValidator(_known_profile)]
     size: Annotated[int, Field(lt=1 << 40), BeforeValidator(_size)]
-    cpus: Annotated[StrictInt, Field(gt=0), AfterValidator(_enough)] = 1
+    cpus: Annotated[StrictInt, Field(gt=0)] = 1
     cpu_list: (
         Annotated[
             tuple[Annotated[StrictInt, Field(ge=0), AfterValidator(_there)], ...],
@@ -209,6 +208,22 @@ class Cell(_Frozen):
         return _ADAPTERS[field].validate_python(value)
 
     @classmethod
+    def unfit(cls, machine: str, field: str, value: object) -> str | None:
+        """Say why a field's checked value is not to be had on a machine; None: it is."""
+        if machine == NATIVE:
+            most = len(os.sched_getaffinity(0))
+            if field == "cpus" and isinstance(value, int) and value > most:
+                return f"this machine has {most} CPUs; allowed: 1 to {most}"
+            return None
+        if field == "cpus" and isinstance(value, int) and value > SIMULATED_CPUS_MOST:
+            return f"{machine} is simulated with 1 to {SIMULATED_CPUS_MOST} CPUs"
+        if field == "cpu_list" and value is not None:
+            return f"the CPUs of {machine} are its own; give their number as `cpus`"
+        if isinstance(value, CommandServer):
+            return f"{machine} runs the servers 'serve' and 'nginx' only"
+        return None
+
+    @classmethod
     def of_checked(cls, values: Mapping[str, Any]) -> "Cell":
         """Build a cell of values that `check` returned; costs microseconds."""
         cpu_list = values.get("cpu_list")
@@ -223,6 +238,7 @@ class Cell(_Frozen):
         """
         digest = hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode())
         words = (
+            *([] if self.machine == NATIVE else [self.machine]),
             self.server_name,
             self.tls,
             human_size(self.size),

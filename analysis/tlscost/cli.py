@@ -31,7 +31,6 @@ __all__ = ["app", "main"]
 
 RESULTS = Path("tlscost-results")
 WIDE = 400
-MACHINES = {"native": "this machine itself"}
 
 app = typer.Typer(
     help="What a TLS transaction costs a server.",
@@ -330,10 +329,13 @@ def profiles(as_json: Json = False) -> None:
 @app.command()
 def machines(as_json: Json = False) -> None:
     """List the machines that can be named."""
+    from tlscost.machine import descriptions
+
+    known = descriptions()
     if as_json:
-        _print_json([{"name": name, "description": text} for name, text in MACHINES.items()])
+        _print_json([{"name": name, "description": text} for name, text in known.items()])
         return
-    for name, text in MACHINES.items():
+    for name, text in known.items():
         print(f"{name:32} {text}")
 
 
@@ -377,6 +379,11 @@ def _cell(**values: Any) -> "Cell":
             option = str(inner[0] if inner else name).replace("_", "-")
             problem = first["msg"].removeprefix("Value error, ")
             raise TlscostError(f"--{option}: given {first['input']!r}; {problem}") from error
+    for name, value in checked.items():
+        problem_here = Cell.unfit(checked["machine"], name, value)
+        if problem_here is not None:
+            option = name.replace("_", "-")
+            raise TlscostError(f"--{option}: given {given[name]!r}; {problem_here}")
     return Cell.of_checked(checked)
 
 

@@ -6,13 +6,15 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import pandas as pd
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
 
 from tlscost import paths
 from tlscost.errors import TlscostError
+from tlscost.machine import NATIVE
 
-__all__ = ["Formula", "load"]
+__all__ = ["Formula", "files_for", "load"]
 
 # No attribute, call, index, string or assignment can be written in these characters, so that
 # evaluating a formula can do arithmetic and nothing else.
@@ -58,20 +60,28 @@ class Formula(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    formula: Annotated[str, AfterValidator(_readable)]
+    formula: Annotated[str, AfterValidator(_readable)] | None = None
     unit: str
     quality: Literal["exact", "approximate", "undefined"]
     why: str
     own_cpus: bool = False
     per_window: Literal["mean", "variation"] | None = None
 
+    @model_validator(mode="after")
+    def _defined_or_not(self) -> "Formula":
+        if (self.formula is None) != (self.quality == "undefined"):
+            raise ValueError(f"metric {self.name}: has a formula unless its quality is undefined")
+        return self
+
     @property
     def events(self) -> list[str]:
         """Names of the events that the formula takes."""
-        return _names(self.formula)
+        return [] if self.formula is None else _names(self.formula)
 
     def evaluate(self, counts: pd.DataFrame) -> "pd.Series[float]":
         """Evaluate over `counts`, shape (runs, events); null where an event is null or missing."""
+        if self.formula is None:
+            return pd.Series(np.nan, index=counts.index)
         present = counts.reindex(columns=self.events)
         result = present.eval(self.formula, engine="python")
         return pd.Series(result, index=counts.index, dtype="float64")
@@ -83,8 +93,13 @@ class _File(BaseModel):
     metric: list[Formula]
 
 
+def files_for(machine: str) -> tuple[str, ...]:
+    """Names of the dictionary's files for records of a machine."""
+    return ("generic",) if machine == NATIVE else ("p6", "simulated")
+
+
 @cache
-def load(name: str = "generic") -> tuple[Formula, ...]:
+def load(name: str) -> tuple[Formula, ...]:
     """Read data/events/NAME.toml: the formulas, alternatives of a metric in order of preference."""
     path: Path = paths.root() / "data" / "events" / f"{name}.toml"
     try:

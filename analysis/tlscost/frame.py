@@ -35,11 +35,14 @@ SCHEMA = pa.DataFrameSchema(
         "load": _category,
         "repetition": pa.Column("int64"),
         "overlap": pa.Column(nullable=True),
+        "clock_hz": pa.Column("float64", nullable=True),
+        "bus_clock_hz": pa.Column("float64", nullable=True),
         "window": pa.Column("int64", pa.Check.ge(0)),
         "pass": pa.Column("int64"),
         "cpu": pa.Column("Int64", nullable=True),
         "event": _category,
         "mode": _category,
+        "variant": pa.Column("category", nullable=True),
         "raw": pa.Column("float64", nullable=True),
         "corrected": pa.Column("float64", nullable=True),
         "value": pa.Column("float64", nullable=True),
@@ -62,7 +65,8 @@ SCHEMA = pa.DataFrameSchema(
 )
 
 _VARYING = [
-    *["run", "window", "pass", "cpu", "event", "mode", "raw", "corrected", "value", "histogram"],
+    *["run", "window", "pass", "cpu", "event", "mode", "variant"],
+    *["raw", "corrected", "value", "histogram"],
     *["enabled_ns", "running_ns", "origin", "status", "reason", "source"],
     *["elapsed_ns", "idle_ns", "transactions"],
 ]
@@ -115,6 +119,8 @@ def load(paths: Iterable[Path | str]) -> pd.DataFrame:
         `overlap` says why server and load shared CPUs, null where they did not.
         `cpu` is null for what belongs to the whole server or machine; `idle_ns` [ns] is then the
         sum over the server's CPUs. Latency rows hold a `histogram` instead of a value.
+        `variant` is null but for what differs between a simulated machine's variants; `clock_hz`
+        and `bus_clock_hz` are that machine's, null for this one.
     """
     return from_records(record.read(path) for path in record_paths(paths))
 
@@ -134,12 +140,14 @@ def from_records(records: Iterable[record.Record]) -> pd.DataFrame:
         )
     varying = pd.DataFrame(dict(zip(_VARYING, zip(*rows, strict=True), strict=True)))
     constant = pd.DataFrame(runs)
+    for name in ["clock_hz", "bus_clock_hz"]:
+        constant[name] = constant[name].astype("float64")
     for name in set(_TEXT) & set(constant.columns):
         constant[name] = constant[name].astype("category")
     spread = constant.take(varying["run"].to_numpy()).reset_index(drop=True)
     frame = pd.concat([spread, varying.drop(columns="run")], axis="columns")
     frame["cpu"] = frame["cpu"].astype("Int64")
-    for name in ["event", "mode", "origin", "status", "source"]:
+    for name in ["event", "mode", "variant", "origin", "status", "source"]:
         frame[name] = frame[name].astype("category")
     for name in ["raw", "corrected", "value", "enabled_ns", "running_ns", "idle_ns"]:
         frame[name] = frame[name].astype("float64")
@@ -165,6 +173,7 @@ def check(frame: pd.DataFrame, schema: pa.DataFrameSchema = SCHEMA) -> pd.DataFr
 
 def _run_columns(item: record.Record) -> dict[str, Any]:
     cell = item.header.cell
+    machine = item.header.machine
     identity = cell.model_dump(exclude={"repetition"})
     return {
         "record": str(item.path),
@@ -177,6 +186,8 @@ def _run_columns(item: record.Record) -> dict[str, Any]:
         "load": _canonical(cell.load),
         "repetition": cell.repetition,
         "overlap": _overlap(item.header.placement),
+        "clock_hz": float(machine.clock_hz) if machine else None,
+        "bus_clock_hz": float(machine.bus_clock_hz) or None if machine else None,
     }
 
 
@@ -192,6 +203,7 @@ def _canonical(value: object) -> str:
 
 def _window_rows(item: record.Record, line: record.Window) -> Iterator[tuple[Any, ...]]:
     """Yield rows from `cpu` on (see `_VARYING`)."""
+    system = "softpmu" if item.header.machine else "proc"
     elapsed = line.end_ns - line.start_ns
     idle = {times.cpu: times.idle_ns for times in line.cpus}
     known = [value for value in idle.values() if value is not None]
@@ -200,7 +212,8 @@ def _window_rows(item: record.Record, line: record.Window) -> Iterator[tuple[Any
     tail = (elapsed, whole, line.transactions)
     for count in line.counts:
         yield (
-            *(count.cpu, count.event, count.mode, count.raw, count.corrected, count.corrected),
+            *(count.cpu, count.event, count.mode, count.variant),
+            *(count.raw, count.corrected, count.corrected),
             *(None, count.enabled_ns, count.running_ns, count.origin, count.status),
             count.reason or (None if count.corrected is not None else _NOT_RECORDED),
             count.source,
@@ -208,28 +221,34 @@ def _window_rows(item: record.Record, line: record.Window) -> Iterator[tuple[Any
         )
     for times in line.cpus:
         for name in _CPU_TIMES:
-            value = getattr(times, name)
-            yield (times.cpu, *_plain(f"cpu_{name}", "all", value, "proc"), *tails[times.cpu])
+            value, why = getattr(times, name), line.null_reasons.get(name)
+            yield (times.cpu, *_plain(f"cpu_{name}", value, system, why), *tails[times.cpu])
     for name, value in line.system.items():
-        yield (None, *_plain(f"system_{name}", "all", value, "proc"), *tail)
-    rss = line.server_rss_bytes
-    yield (None, *_plain("server_rss_bytes", "all", rss, "proc"), *tail)
+        why = line.null_reasons.get(name)
+        yield (None, *_plain(f"system_{name}", value, system, why), *tail)
+    rss, why = line.server_rss_bytes, line.null_reasons.get("server_rss_bytes")
+    yield (None, *_plain("server_rss_bytes", rss, system, why), *tail)
     for name in _LOAD_COUNTS:
-        yield (None, *_plain(f"load_{name}", "all", getattr(line, name), "load"), *tail)
+        yield (None, *_plain(f"load_{name}", getattr(line, name), "load"), *tail)
     for name, value in line.errors.items():
         kind = name.removeprefix("error_")
-        yield (None, *_plain(f"load_error_{kind}", "all", value, "load"), *tail)
+        yield (None, *_plain(f"load_error_{kind}", value, "load"), *tail)
     for name, text in line.latency.items():
         event = f"latency_{name}"
         if text is None:
-            row = (*_plain(event, "all", None, "load")[:-2], f"no {name} was timed", "load")
+            row = _plain(event, None, "load", f"no {name} was timed")
         else:
-            row = (event, "all", None, None, None, text, None, None, "counted", "ok", None, "load")
+            measured = (None, None, None, text, None, None, "counted", "ok", None, "load")
+            row = (event, "all", None, *measured)
         yield (None, *row, *tail)
 
 
-def _plain(event: str, mode: str, value: float | None, source: str) -> tuple[Any, ...]:
+def _plain(
+    event: str, value: float | None, source: str, why_null: str | None = None
+) -> tuple[Any, ...]:
     """Columns `event` to `source` of what needs no idle correction."""
+    name = (event, "all", None)
     if value is None:
-        return (event, mode, *[None] * 6, None, "failed", _NOT_RECORDED, source)
-    return (event, mode, value, None, value, None, None, None, "counted", "ok", None, source)
+        status = "failed" if why_null is None else "unsupported"
+        return (*name, *[None] * 6, None, status, why_null or _NOT_RECORDED, source)
+    return (*name, value, None, value, None, None, None, "counted", "ok", None, source)

@@ -1,6 +1,7 @@
 """The tidy frame to metrics with 95 % intervals over re-runs; definitions in docs/metrics.md."""
 
 import json
+from fnmatch import fnmatchcase
 from functools import cache, reduce
 from typing import Any
 
@@ -26,11 +27,14 @@ _ORIGINS = ["counted", "scaled", "derived", "simulated", "modelled"]  # later on
 _QUANTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 _TEXTS = ["unit", "quality", "origin", "source", "reason"]
 _ONE_RUN = "one run: no interval"
+_NO_VARIANT = ""
+_CONSTANTS = ["cpus", "clock_hz", "bus_clock_hz"]
 
 SCHEMA = pa.DataFrameSchema(
     {
         "cell": pa.Column(),
         **{name: pa.Column() for name in CELL_COLUMNS},
+        "variant": pa.Column(nullable=True),
         "metric": pa.Column(),
         "value": pa.Column("float64", nullable=True),
         "low": pa.Column("float64", nullable=True),
@@ -46,7 +50,7 @@ SCHEMA = pa.DataFrameSchema(
         lambda frame: frame[["value", "low", "high"]].notna().all(axis=1) | frame["reason"].notna(),
         error="a null value or interval has a `reason`",
     ),
-    unique=["cell", "metric"],
+    unique=["cell", "variant", "metric"],
     strict=True,
 )
 
@@ -66,7 +70,7 @@ def metrics_of(frame: pd.DataFrame) -> pd.DataFrame:
         that gave a value. What cannot be had is null and has a `reason`.
     """
     runs = run_values(frame)
-    group = runs.groupby(["cell", "metric"], observed=True, sort=False)
+    group = runs.groupby(["cell", "variant", "metric"], observed=True, sort=False, dropna=False)
     table = group.agg(
         **{name: (name, "first") for name in [*CELL_COLUMNS, "unit", "quality", "source"]},
         origin=("origin", _worst),
@@ -91,19 +95,21 @@ def run_values(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame, shape (runs x metrics, ...)
-        Columns: record, cell and its columns, repetition, metric, value, unit, quality, origin,
-        source, reason (of a null value).
+        Columns: record, cell and its columns, repetition, variant (of a simulated machine; null
+        where the metric does not depend on it), metric, value, unit, quality, origin, source,
+        reason (of a null value).
     """
     runs = frame[_RUN].drop_duplicates("record").set_index("record")
     counted = _per_transaction(frame)
     parts = [_from_formulas(frame, counted), _errors(frame, counted), _latencies(frame)]
     values = pd.concat([part for part in parts if not part.empty], ignore_index=True)
+    values["variant"] = values["variant"].where(values["variant"] != _NO_VARIANT, None)
     return values.join(runs, on="record")
 
 
 def to_json(metrics: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows as the command line's JSON document has them: null for what is not there."""
-    names = ["cell", "metric", "value", "low", "high", "n", *_TEXTS]
+    names = ["cell", "variant", "metric", "value", "low", "high", "n", *_TEXTS]
     rows = metrics[names].astype(object).where(metrics[names].notna(), None).to_dict("records")
     return [
         {**{str(key): row[key] for key in row}, "cell": json.loads(row["cell"])} for row in rows
@@ -120,8 +126,9 @@ def _per_transaction(frame: pd.DataFrame) -> pd.DataFrame:
 
     Returns
     -------
-    pandas.DataFrame, one row per (record, name)
-        `name` is `event` (user plus kernel, or what has no mode) or `event:mode`. Columns: value
+    pandas.DataFrame, one row per (record, variant, name)
+        `name` is `event` (user plus kernel, or what has no mode) or `event:mode`; `variant` is
+        empty where the machine has none or the event does not differ between them. Columns: value
         (per transaction, over the windows that hold a count on every CPU), mean and variation
         (over those windows), rank (of the origin), source, reason.
     """
@@ -132,9 +139,12 @@ def _per_transaction(frame: pd.DataFrame) -> pd.DataFrame:
         load.assign(event="elapsed_ns", value=load["elapsed_ns"].astype("float64")),
         idle.assign(event="cpu_elapsed_ns", value=idle["elapsed_ns"].where(idle["value"].notna())),
     ]
-    counts = pd.concat([counts.astype({"event": "str"}), *times], ignore_index=True)
+    counts = pd.concat(
+        [counts.astype({"event": "str", "variant": "object"}), *times], ignore_index=True
+    )
+    counts["variant"] = counts["variant"].fillna(_NO_VARIANT)
     counts["rank"] = counts["origin"].cat.set_categories(_ORIGINS).cat.codes
-    keys = ["record", "event", "mode"]
+    keys = ["record", "variant", "event", "mode"]
     by_window = counts.groupby([*keys, "window"], observed=True, sort=False)
     window = by_window["transactions"].first().to_frame()
     window["value"] = by_window["value"].sum(skipna=False)
@@ -159,12 +169,13 @@ def _per_transaction(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _with_totals(facts: pd.DataFrame) -> pd.DataFrame:
     """Add user plus kernel under the event's own name, where both were counted."""
+    keys = ["record", "variant", "event"]
     plain = facts["mode"] == "all"
     modal = facts[~plain]
-    pairs = modal[modal["mode"].isin(["u", "k"])].groupby(["record", "event"], observed=True)
+    pairs = modal[modal["mode"].isin(["u", "k"])].groupby(keys, observed=True)
     both = pairs.agg(rank=("rank", "max"), source=("source", "first"), reason=("reason", "first"))
     both["value"] = pairs["value"].sum(skipna=False).where(pairs.size() == 2)
-    whole = modal[modal["mode"] == "uk"].set_index(["record", "event"])[list(both.columns)]
+    whole = modal[modal["mode"] == "uk"].set_index(keys)[list(both.columns)]
     totals = whole.combine_first(both).reset_index()
     return pd.concat(
         [
@@ -177,35 +188,86 @@ def _with_totals(facts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _from_formulas(frame: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
-    def wide(column: str) -> pd.DataFrame:
-        return counted.set_index(["record", "name"])[column].unstack()  # noqa: PD010
+    """Evaluate each machine's formulas over its records."""
+    runs = frame.drop_duplicates("record").set_index("record")
+    files = runs["machine"].astype("str").map(dictionary.files_for)
+    parts = [
+        _evaluated(own, counted[counted["record"].isin(own.index)], names)
+        for names, own in runs.groupby(files, sort=False)
+    ]
+    return pd.concat(parts, ignore_index=True)
 
-    tables = {name: wide(name) for name in ["value", "mean", "variation", "source", "reason"]}
-    ranks = wide("rank")
-    overlap = frame.drop_duplicates("record").set_index("record")["overlap"].reindex(ranks.index)
-    cells = frame.drop_duplicates("record").set_index("record")["cell"].reindex(ranks.index)
+
+def _evaluated(runs: pd.DataFrame, counted: pd.DataFrame, files: tuple[str, ...]) -> pd.DataFrame:
+    """Evaluate the files' formulas over the records that `runs` is indexed by."""
+    tables = _wide(runs, counted)
+    records = tables["value"].index.get_level_values("record")
+    own = runs.loc[records].set_index(tables["value"].index)
+    formulas = [formula for name in files for formula in dictionary.load(name)]
     parts = []
-    for preference, formula in enumerate(dictionary.load()):
+    for preference, formula in enumerate(formulas):
+        if "*" in formula.name:  # of metrics that no formula gives
+            continue
         value = formula.evaluate(tables[formula.per_window or "value"])
         value = value.where(np.isfinite(value))
         reason = _why_null(formula, tables)
         if formula.own_cpus:
-            value = value.where(overlap.isna())
-            reason = overlap.fillna(reason)
-        rank = ranks.reindex(columns=formula.events).max(axis="columns").fillna(-1).astype(int)
-        part = pd.DataFrame({"cell": cells, "metric": formula.name, "preference": preference})
+            value = value.where(own["overlap"].isna())
+            reason = own["overlap"].fillna(reason)
+        rank = tables["rank"].reindex(columns=formula.events).max(axis="columns")
+        rank = rank.fillna(-1).astype(int)
+        part = own[["cell"]].assign(metric=formula.name, preference=preference)
         part["value"] = value
         part["unit"] = formula.unit
         part["quality"] = formula.quality
         part["origin"] = rank.map(dict(enumerate(_ORIGINS))).where(value.notna())
         part["source"] = _joined(tables["source"].reindex(columns=formula.events))
         part["reason"] = reason.where(value.isna())
-        parts.append(part.reset_index())
+        varies = tables["varies"].reindex(columns=formula.events, fill_value=False)
+        parts.append(_once(part.reset_index(), varies.any(axis="columns")))
     return _preferred(pd.concat(parts, ignore_index=True))
+
+
+def _wide(runs: pd.DataFrame, counted: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Tables with a row per (record, variant) and a column per name.
+
+    What does not differ between a machine's variants stands in each one's row; `varies` tells what
+    does. A machine's constants are columns, too.
+    """
+    shared = counted["variant"] == _NO_VARIANT
+    variants = counted.loc[~shared, ["record", "variant"]].drop_duplicates()
+    without = runs.index.difference(pd.Index(variants["record"])).to_frame(
+        index=False, name="record"
+    )
+    rows = pd.concat([variants, without.assign(variant=_NO_VARIANT)], ignore_index=True)
+    spread = rows.merge(counted[shared].drop(columns="variant"), on="record")
+    index = ["record", "variant"]
+    long = pd.concat([counted[~shared].assign(varies=True), spread.assign(varies=False)])
+    long = long.set_index([*index, "name"])
+    tables = {
+        name: long[name].unstack()  # noqa: PD010
+        for name in ["value", "mean", "variation", "rank", "source", "reason", "varies"]
+    }
+    constants = runs.loc[tables["value"].index.get_level_values("record"), _CONSTANTS]
+    for name in _CONSTANTS:
+        for table in ("value", "mean"):
+            tables[table][name] = constants[name].to_numpy(dtype="float64")
+        tables["reason"][name] = f"{name}: the record does not tell it"
+    tables["varies"] = tables["varies"].eq(True)
+    return tables
+
+
+def _once(part: pd.DataFrame, varies: "pd.Series[bool]") -> pd.DataFrame:
+    """Keep one row per record of what does not differ between variants, under none of them."""
+    same = ~varies.to_numpy()
+    part.loc[same, "variant"] = _NO_VARIANT
+    return part.drop_duplicates(["record", "variant"])
 
 
 def _why_null(formula: dictionary.Formula, tables: dict[str, pd.DataFrame]) -> "pd.Series[str]":
     reason = pd.Series(None, index=tables["value"].index, dtype="object")
+    if formula.formula is None:
+        return reason.fillna(formula.why)
     for event in formula.events:
         if event not in tables["reason"]:
             return reason.fillna(f"{event}: in no pass of the record")
@@ -222,6 +284,8 @@ def _why_null(formula: dictionary.Formula, tables: dict[str, pd.DataFrame]) -> "
 def _joined(sources: pd.DataFrame) -> "pd.Series[str]":
     """Distinct sources of each row, with commas between them."""
     columns = [sources[name].astype("object").fillna("") for name in sources]
+    if not columns:
+        return pd.Series(None, index=sources.index, dtype="object")
     texts = reduce(lambda left, right: left + "," + right, columns)
     names = {text: ",".join(sorted(set(text.split(",")) - {""})) or None for text in texts.unique()}
     return texts.map(names)
@@ -243,6 +307,7 @@ def _errors(frame: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "record": kinds["record"],
+            "variant": _NO_VARIANT,
             "metric": "errors_" + kinds["name"].str.removeprefix("load_error_"),
             "value": value,
             "unit": "1/op",
@@ -260,23 +325,35 @@ def _latencies(frame: pd.DataFrame) -> pd.DataFrame:
     timed = frame[frame["event"].astype("str").str.startswith("latency_")]
     for (path, event), run in timed.groupby(["record", "event"], observed=True, sort=False):
         texts = run["histogram"].dropna()
-        milliseconds = _summary(_merged(texts, f"{path}: {event}")) if len(texts) else {}
+        undefined = _undefined(str(event), run["machine"].iloc[0])
+        timed_here = len(texts) > 0 and undefined is None
+        milliseconds = _summary(_merged(texts, f"{path}: {event}")) if timed_here else {}
         for name in [*_QUANTILES, "mean"]:
             value = milliseconds.get(name)
-            reason = None if value is not None else run["reason"].iloc[0]
+            reason = None if value is not None else undefined or run["reason"].iloc[0]
             rows.append(
                 {
                     "record": path,
+                    "variant": _NO_VARIANT,
                     "metric": f"{event}_{name}",
                     "value": value,
                     "unit": "ms",
-                    "quality": "exact",
+                    "quality": "exact" if undefined is None else "undefined",
                     "origin": None if value is None else "counted",
                     "source": "load",
                     "reason": reason,
                 }
             )
     return pd.DataFrame(rows)
+
+
+def _undefined(metric: str, machine: str) -> str | None:
+    """Why the dictionary says that a machine has no such metric; None: it has."""
+    for name in dictionary.files_for(machine):
+        for formula in dictionary.load(name):
+            if formula.formula is None and fnmatchcase(metric, formula.name):
+                return formula.why
+    return None
 
 
 def _merged(texts: "pd.Series[str]", where: str) -> HdrHistogram:

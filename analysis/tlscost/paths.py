@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tlscost.errors import CANNOT, TlscostError
 
-__all__ = ["cache_dir", "plan_file", "profiles_dir", "program", "root"]
+__all__ = ["cache_dir", "machines_dir", "plan_file", "profiles_dir", "program", "root"]
 
 
 def root() -> Path:
@@ -22,6 +22,11 @@ def cache_dir() -> Path:
 def profiles_dir() -> Path:
     """Return the directory of the TLS profiles."""
     return root() / "data" / "profiles"
+
+
+def machines_dir() -> Path:
+    """Return the directory of the simulated machines' files."""
+    return root() / "data" / "machines"
 
 
 def plan_file(name: str) -> Path:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tlscost.cell import Cell, CommandServer, Load, Rules
 from tlscost.errors import TlscostError
+from tlscost.machine import NATIVE
 from tlscost.profiles import OFF, profile
 
 __all__ = ["Plan", "read", "weak_profile_warnings"]
@@ -169,7 +170,21 @@ class _Reader:
             raise self._refusal(
                 (*where, "cpu_list"), "given beside `cpus`; expected one of the two"
             )
-        return {key: self._values((*where, key), key, given) for key, given in table.items()}
+        checked = {key: self._values((*where, key), key, given) for key, given in table.items()}
+        self._fit_machines(where, table, checked)
+        return checked
+
+    def _fit_machines(
+        self, where: Location, table: dict[str, Any], checked: dict[str, tuple[Any, ...]]
+    ) -> None:
+        for machine in checked.get("machine", (NATIVE,)):
+            for key, values in checked.items():
+                for index, value in enumerate(values):
+                    if problem := Cell.unfit(machine, key, value):
+                        several = isinstance(table[key], list) and key not in _LIST_VALUED
+                        given = table[key][index] if several else table[key]
+                        place = (*where, key, index) if several else (*where, key)
+                        raise self._refusal(place, f"given {_shown(given)}; {problem}")
 
     def _values(self, where: Location, key: str, given: object) -> tuple[Any, ...]:
         """Check one key's value or values: lists multiply, where a list is not the value itself."""

@@ -22,6 +22,7 @@ __all__ = [
     "Footer",
     "Header",
     "Idle",
+    "Machine",
     "Record",
     "Window",
     "is_whole",
@@ -72,6 +73,15 @@ class Placement(_Line):
     reason: str | None = None
 
 
+class Machine(_Line):
+    """The simulated machine that was measured."""
+
+    name: str
+    variants: Annotated[list[str], Field(min_length=1)]
+    clock_hz: Annotated[int, Field(gt=0)]
+    bus_clock_hz: Annotated[int, Field(ge=0)]
+
+
 class Header(_Line):
     """The first line: the cell and where it was measured."""
 
@@ -82,6 +92,7 @@ class Header(_Line):
     program: Program
     commands: dict[str, Any] = {}
     provenance: dict[str, Any] = {}
+    machine: Machine | None = None
     placement: Placement
     network: dict[str, Any] = {}
     sources: list[dict[str, Any]] = []
@@ -108,6 +119,7 @@ class Count(_Line):
     cpu: int | None
     event: str
     mode: str
+    variant: str | None = None
     source: str
     raw: float | None
     corrected: float | None
@@ -126,6 +138,7 @@ class _Measured(_Line):
     cpus: list[CpuTimes]
     counts: list[Count] = []
     system: dict[str, float | None] = {}
+    null_reasons: dict[str, str] = {}
     notes: list[str] = []
 
 

@@ -6,26 +6,32 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tlscost import guest
 from tlscost.cell import Cell
-from tlscost.errors import DONE, FAILED, TlscostError
+from tlscost.errors import DONE, FAILED, INTERRUPTED, TlscostError
+from tlscost.machine import NATIVE, Simulated, simulated
 from tlscost.paths import profiles_dir, program
 from tlscost.profiles import OFF
 from tlscost.servers import Server, Site, prepare
 
-__all__ = ["Outcome", "Placement", "measure", "place"]
+__all__ = ["Outcome", "Placement", "Running", "measure", "place"]
 
 VETH_SERVER, VETH_LOAD = "198.18.0.1", "198.18.0.2"  # as workloads/common/profile.h has them
 LOOPBACK = "127.0.0.1"
 VETH_PORT = 8443  # the namespace is the cell's own, so any port is free
 STDERR_LINES_KEPT = 200
 TERMINATION_S = 30
+GUEST_READY_S = 120  # to boot on a busy machine
+GUEST_SAMPLE_MS = 500  # its time is not this machine's
 
 _PACKAGES = ("libssl3", "nginx-core", "nginx-light", "libpfm4", "libnuma1", "libc6")
 
@@ -56,15 +62,57 @@ def place(cell: Cell) -> Placement:
     """Give the server the first CPUs, or those it asks for, and the load generator the rest.
 
     Where nothing is left they share, and the record says so. A load CPU needs a connection.
+    A simulated machine runs anywhere: its CPUs are not this machine's.
     """
     present = sorted(os.sched_getaffinity(0))
+    if cell.machine != NATIVE:
+        return Placement(tuple(present), (present[-1],))
     server = cell.cpu_list or tuple(present[: cell.cpus])
     rest = tuple(cpu for cpu in present if cpu not in server)
     return Placement(server, (rest or server)[: cell.load.connections])
 
 
+class Running:
+    """The measuring commands that run now, for a thread that has to stop them all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+
+    @contextmanager
+    def start(
+        self, begin: Callable[[], "subprocess.Popen[str]"]
+    ) -> Iterator["subprocess.Popen[str]"]:
+        """Start a command and know it while the context lasts."""
+        with self._lock:
+            if self._stopped:
+                raise TlscostError("stopped before it began", INTERRUPTED)
+            process = begin()
+            self._processes.add(process)
+        try:
+            yield process
+        finally:
+            with self._lock:
+                self._processes.discard(process)
+        if self._stopped:  # what it ended with is not the measurement's doing
+            raise TlscostError("stopped", INTERRUPTED)
+
+    def stop(self) -> None:
+        """Stop what runs in order, and let nothing start any more."""
+        with self._lock:
+            self._stopped = True
+            for process in self._processes:
+                process.terminate()
+
+
 def measure(
-    cell: Cell, record: Path, *, lock: int, said: Callable[[str], None] = lambda _line: None
+    cell: Cell,
+    record: Path,
+    *,
+    locks: tuple[int, ...],
+    said: Callable[[str], None] = lambda _line: None,
+    running: Running | None = None,
 ) -> Outcome:
     """Measure one cell with tlscost-collect.
 
@@ -72,22 +120,28 @@ def measure(
     ----------
     record : Path
         Where the whole record will be; until then it is `record` with ".partial" added.
-    lock : int
-        Descriptor of the machine's lock, which the collector inherits.
+    locks : tuple of int
+        Descriptors of locks that the collector inherits; nobody else holds the first.
     said : callable
         Gets each line that the collector writes to standard error, as it comes.
+    running : Running, optional
+        Knows the collector while it runs.
     """
-    prefix = f"tlscost-cell-{os.fstat(lock).st_ino}-"
+    own = os.fstat(locks[0])
+    prefix = f"tlscost-cell-{own.st_dev}-{own.st_ino}-"
     _remove_stale_directories(prefix)
     with tempfile.TemporaryDirectory(prefix=prefix) as temporary:
         directory = Path(temporary)
         try:
-            argv = _command_line(cell, record, directory)
+            argv = _command_line(cell, record, directory, said)
         except TlscostError as error:
             return Outcome(error.exit_code, str(error))
         except (OSError, subprocess.SubprocessError) as error:
             return Outcome(FAILED, f"while preparing the cell: {error}")
-        return run_command(argv, lock=lock, said=said)
+        outcome = run_command(argv, locks=locks, said=said, running=running or Running())
+        if outcome.exit_code == DONE or cell.machine == NATIVE:
+            return outcome
+        return replace(outcome, stderr=f"{guest.last_words(directory)}\n{outcome.stderr}")
 
 
 def _remove_stale_directories(prefix: str) -> None:
@@ -97,34 +151,40 @@ def _remove_stale_directories(prefix: str) -> None:
             shutil.rmtree(path)
 
 
-def run_command(argv: list[str], *, lock: int, said: Callable[[str], None]) -> Outcome:
+def run_command(
+    argv: list[str], *, locks: tuple[int, ...], said: Callable[[str], None], running: Running
+) -> Outcome:
     """Run a measuring command to its end, or stop it in order when this program is interrupted.
 
-    It is told to stop, too, when this program dies by SIGKILL, and holds the machine's lock until
-    it has stopped.
+    It is told to stop, too, when this program dies by SIGKILL, and holds the locks until it has
+    stopped.
     """
     kept: deque[str] = deque(maxlen=STDERR_LINES_KEPT)
-    process = subprocess.Popen(
-        [*_stop_with_parent(), *argv],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        pass_fds=(lock,),
-        start_new_session=True,  # Ctrl-C is for this program, which then stops the measurement
-    )
-    assert process.stderr is not None
-    try:
-        for line in process.stderr:
-            kept.append(line)
-            said(line.rstrip("\n"))
-        returncode = process.wait()
-    except BaseException:
-        _stop(process)
-        raise
-    finally:
-        process.stderr.close()
+
+    def begin() -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [*_stop_with_parent(), *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            pass_fds=locks,
+            start_new_session=True,  # Ctrl-C is for this program, which then stops the measurement
+        )
+
+    with running.start(begin) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                kept.append(line)
+                said(line.rstrip("\n"))
+            returncode = process.wait()
+        except BaseException:
+            _stop(process)
+            raise
+        finally:
+            process.stderr.close()
     if returncode < 0:
         kept.append(f"{argv[0]}: killed by signal {-returncode}\n")
     return Outcome(returncode if DONE <= returncode <= 3 else FAILED, "".join(kept))
@@ -144,36 +204,77 @@ def _stop_with_parent() -> list[str]:
     return [setpriv, "--pdeathsig", "TERM"] if setpriv else []
 
 
-def _command_line(cell: Cell, record: Path, directory: Path) -> list[str]:
+def _command_line(
+    cell: Cell, record: Path, directory: Path, said: Callable[[str], None]
+) -> list[str]:
+    machine = simulated(cell.machine)
     placement = place(cell)
+    rules = cell.rules.model_dump()
+    if machine is None:
+        server, where = _native(cell, directory, placement)
+    else:
+        server, where = _simulated(cell, directory, machine, said)
+        rules |= {
+            "ready_timeout_s": GUEST_READY_S,
+            "sample_ms": rules["sample_ms"] or GUEST_SAMPLE_MS,
+        }
+    header = directory / "header.json"
+    header.write_text(json.dumps(_header(cell, server)))
+    argv = [str(program("tlscost-collect")), "--record", str(record), "--header", str(header)]
+    argv += ["--server-cpus", _cpus(placement.server), "--load-cpus", _cpus(placement.load), *where]
+    for events in cell.events if machine is None else ():
+        argv += ["--events", events]
+    argv += _options(
+        {
+            "--idle-s": rules["idle_s"],
+            "--warmup-s": rules["warmup_s"],
+            "--warmup-max-s": rules["warmup_max_s"],
+            "--window-s": rules["window_s"],
+            "--completions": rules["completions_per_connection"],
+            "--windows": rules["windows"],
+            "--sample-ms": rules["sample_ms"],
+            "--ready-timeout-s": rules.get("ready_timeout_s"),
+        }
+    )
+    return [*argv, "--", *server.argv, "--", *_load(cell, server, placement)]
+
+
+def _native(cell: Cell, directory: Path, placement: Placement) -> tuple[Server, list[str]]:
+    """Prepare a server on this machine; with it the collector's options that say where it is."""
     veth = os.geteuid() == 0
     address = VETH_SERVER if veth else LOOPBACK
     port = VETH_PORT if veth else _free_port()
     site = Site(directory, address, port, placement.server)
-    server = prepare(cell, site)
-    header = directory / "header.json"
-    header.write_text(json.dumps(_header(cell, server)))
-    argv = [str(program("tlscost-collect")), "--record", str(record), "--header", str(header)]
-    argv += ["--server-cpus", _cpus(placement.server), "--load-cpus", _cpus(placement.load)]
+    network = ["--network", "loopback"]
     if veth:
-        argv += ["--network", "veth", "--server-address", VETH_SERVER, "--load-address", VETH_LOAD]
-    else:
-        argv += ["--network", "loopback"]
-    argv += ["--connect", site.authority]
-    for events in cell.events:
-        argv += ["--events", events]
-    argv += _options(
-        {
-            "--idle-s": cell.rules.idle_s,
-            "--warmup-s": cell.rules.warmup_s,
-            "--warmup-max-s": cell.rules.warmup_max_s,
-            "--window-s": cell.rules.window_s,
-            "--completions": cell.rules.completions_per_connection,
-            "--windows": cell.rules.windows,
-            "--sample-ms": cell.rules.sample_ms,
-        }
+        network = ["--network", "veth", "--server-address", VETH_SERVER]
+        network += ["--load-address", VETH_LOAD]
+    return prepare(cell, site), [*network, "--connect", site.authority]
+
+
+def _simulated(
+    cell: Cell, directory: Path, machine: Simulated, said: Callable[[str], None]
+) -> tuple[Server, list[str]]:
+    """Prepare a guest with the server in it; with it the collector's options about it."""
+    site = Site(directory, LOOPBACK, _free_port(), tuple(range(cell.cpus)))
+    options = {
+        "machine": machine.file,
+        "variant": machine.variant or "all",
+        "page": "{page}",
+        "cpus": cell.cpus,
+        "armed": "off",
+    }
+    words = [program("libtlscost-softpmu.so"), *(f"{key}={text}" for key, text in options.items())]
+    plugin = ",".join(str(word).replace(",", ",,") for word in words)
+    server = guest.prepare(
+        cell,
+        site,
+        architecture=machine.guest,
+        qemu_cpu=machine.qemu_cpu,
+        plugin=plugin,
+        say=said,
     )
-    return [*argv, "--", *server.argv, "--", *_load(cell, server, placement)]
+    return server, ["--simulated-cpus", str(cell.cpus), "--network", "user"]
 
 
 def _load(cell: Cell, server: Server, placement: Placement) -> list[str]:

@@ -6,8 +6,11 @@ killed, however it was killed, goes on at the next call.
 
 import glob
 import json
+import os
 import time
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +19,16 @@ from typing import Any
 from tlscost import runner
 from tlscost.cell import Cell
 from tlscost.errors import DONE, FAILED
-from tlscost.lock import machine_lock
+from tlscost.lock import machine_lock, record_lock
+from tlscost.machine import NATIVE
 from tlscost.progress import Progress
 from tlscost.record import is_whole
-from tlscost.runner import Outcome
+from tlscost.runner import Outcome, Running
 
 __all__ = ["Failure", "Result", "failed_path", "measure_cell", "record_path", "run"]
+
+
+GUEST_BYTES = 1 << 30  # of memory, simulator and models included
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ def failed_path(record: Path) -> Path:
 
 
 def run(cells: Iterable[Cell], out: Path, *, retries: int, progress: Progress) -> Result:
-    """Measure what has no whole record in `out`, one cell at a time; go on after failures.
+    """Measure what has no whole record in `out`; go on after failures.
 
     Cells that failed are tried again, up to `retries` times, after all others: what disturbed them
     may have passed by then.
@@ -81,25 +88,60 @@ def run(cells: Iterable[Cell], out: Path, *, retries: int, progress: Progress) -
         for attempt in range(1, retries + 2):
             last = attempt == retries + 1
             again: dict[str, Cell] = {}
-            for cell in pending.values():
-                outcome = _measure_with_progress(cell, out, attempt, progress)
-                if outcome.exit_code == DONE:
-                    result.measured += 1
-                elif outcome.exit_code == FAILED and not last:
-                    again[cell.id] = cell
-                    continue
-                else:
-                    failure = Failure(cell.id, outcome.exit_code, outcome.reason)
-                    result.failures.append(failure)
-                progress.advance()
+            todo = list(pending.values())
+            with closing(_measure_all(todo, out, attempt, progress)) as measured:
+                for cell, outcome in measured:
+                    if outcome.exit_code == DONE:
+                        result.measured += 1
+                    elif outcome.exit_code == FAILED and not last:
+                        again[cell.id] = cell
+                        continue
+                    else:
+                        failure = Failure(cell.id, outcome.exit_code, outcome.reason)
+                        result.failures.append(failure)
+                    progress.advance()
             pending = again
     return result
 
 
-def _measure_with_progress(cell: Cell, out: Path, attempt: int, progress: Progress) -> Outcome:
+def _measure_all(
+    cells: list[Cell], out: Path, attempt: int, progress: Progress
+) -> Generator[tuple[Cell, Outcome]]:
+    """Measure cells of this machine one by one, then those of simulated ones beside each other."""
+    for cell in cells:
+        if cell.machine == NATIVE:
+            yield cell, _measure_with_progress(cell, out, attempt, progress, None)
+    pool = [cell for cell in cells if cell.machine != NATIVE]
+    if not pool:
+        return
+    running = Running()
+    with ThreadPoolExecutor(_pool_size(pool)) as executor:
+        try:
+            futures = {
+                executor.submit(_measure_with_progress, cell, out, attempt, progress, running): cell
+                for cell in pool
+            }
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            running.stop()
+            raise
+
+
+def _pool_size(cells: list[Cell]) -> int:
+    """As many guests at once as there are CPUs and memory for."""
+    cpus = len(os.sched_getaffinity(0)) // max(cell.cpus for cell in cells)
+    memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // GUEST_BYTES
+    return max(1, min(cpus, memory, len(cells)))
+
+
+def _measure_with_progress(
+    cell: Cell, out: Path, attempt: int, progress: Progress, running: Running | None
+) -> Outcome:
     progress.start(cell.id, attempt)
     started = time.monotonic()
-    outcome = measure_cell(cell, record_path(out, cell), attempt, progress)
+    outcome = measure_cell(cell, record_path(out, cell), attempt, progress, running)
     progress.finish(
         cell.id,
         seconds=time.monotonic() - started,
@@ -108,24 +150,29 @@ def _measure_with_progress(cell: Cell, out: Path, attempt: int, progress: Progre
     return outcome
 
 
-def measure_cell(cell: Cell, record: Path, attempt: int, progress: Progress) -> Outcome:
+def measure_cell(
+    cell: Cell, record: Path, attempt: int, progress: Progress, running: Running | None = None
+) -> Outcome:
     """Make sure that the cell's whole record is at `record`, or that NAME.failed says why not.
+
+    Parameters
+    ----------
+    running : Running, optional
+        Gets the measurement while it runs, for who may have to stop it.
 
     Returns
     -------
     Outcome
         Exit code `DONE` exactly if the whole record is there.
     """
-    with machine_lock(
-        lambda: progress.say("waiting: another measurement is on this machine")
-    ) as lock:
+    with _locks(cell, record, progress) as locks:
         if is_whole(record):  # another sweep may have measured it while this one waited
             return Outcome(DONE, "")
         for leftover in (record, record.with_name(f"{record.name}.partial")):
             if leftover.exists():
                 number = len(_evidence(record)) + 1
                 leftover.rename(record.with_name(f"{record.name}.attempt-{number}"))
-        outcome = runner.measure(cell, record, lock=lock, said=progress.say)
+        outcome = runner.measure(cell, record, locks=locks, said=progress.say, running=running)
     if is_whole(record):
         for path in (failed_path(record), *_evidence(record)):
             path.unlink(missing_ok=True)
@@ -136,6 +183,21 @@ def measure_cell(cell: Cell, record: Path, attempt: int, progress: Progress) -> 
         )
     _write_failed(cell, record, attempt, outcome, progress)
     return outcome
+
+
+@contextmanager
+def _locks(cell: Cell, record: Path, progress: Progress) -> Iterator[tuple[int, ...]]:
+    """Hold what keeps others from disturbing the cell; descriptors for the collector to inherit."""
+
+    def waiting() -> None:
+        progress.say("waiting: another measurement is on this machine")
+
+    with machine_lock(waiting, shared=cell.machine != NATIVE) as machine:
+        if cell.machine == NATIVE:
+            yield (machine,)
+        else:
+            with record_lock(record, waiting) as own:
+                yield (own, machine)
 
 
 def _evidence(record: Path) -> list[Path]:
