@@ -167,9 +167,10 @@ def test_profiles_and_machines() -> None:
     assert profiles["tls12-krsa512-aes128gcm"]["weak"] is True
     listed = tlscost("profiles").stdout.splitlines()
     assert [line.split()[0] for line in listed] == list(profiles)
-    (native,) = document("machines", "--json")
+    native, *simulated = document("machines", "--json")
     assert native["name"] == "native"
     assert native["description"]
+    assert "p3-xeon-2m" in {machine["name"] for machine in simulated}
     assert tlscost("machines").stdout.startswith("native ")
 
 
