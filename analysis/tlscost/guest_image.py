@@ -25,12 +25,13 @@ from tlscost import cpio, debian
 from tlscost.errors import CANNOT, TlscostError
 from tlscost.paths import cache_dir, root
 
-__all__ = ["ARCHITECTURES", "Image", "build", "image"]
+__all__ = ["ARCHITECTURES", "Image", "build", "fetch", "image"]
 
 ARCHITECTURES = ("i386", "x86_64")
 
 _DIGEST_CHARACTERS = 16  # as the launcher names what it caches
 _COMPILE_TIMEOUT_S = 300
+_LZ4_LEGACY = bytes.fromhex("02214c18")
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ class Image:
         return str(_recipe(self.architecture)["qemu"])
 
     @property
+    def topology(self) -> str:
+        """QEMU's -smp argument, with {cpus} in it."""
+        return str(_recipe(self.architecture)["topology"])
+
+    @property
     def kernel_command_line(self) -> str:
         """What every cell's kernel is told."""
         return " ".join(_recipe(self.architecture)["kernel_command_line"])
@@ -85,7 +91,7 @@ def image(architecture: str, say: Callable[[str], None] = lambda _line: None) ->
             f"guest architecture {architecture!r}: allowed: {', '.join(ARCHITECTURES)}"
         )
     with _lock(architecture, say):
-        packages = _packages(architecture, say)
+        packages = fetch(architecture, say)
         digest = _digest([_sources_digest(architecture), *map(_file_digest, packages)])
         directory = cache_dir() / f"guest-{architecture}-{digest}"
         if not directory.exists():
@@ -118,7 +124,7 @@ def _recipe(architecture: str) -> dict[str, Any]:
     """Return what `image.toml` says of an architecture, lists joined to the common ones."""
     recipes = tomllib.loads((_home() / "image.toml").read_text(encoding="utf-8"))
     common, own = recipes["common"], recipes[architecture]
-    gcc = _run(["gcc", "-dumpversion"]).strip().split(".", maxsplit=1)[0]
+    gcc = _said(["gcc", "-dumpversion"]).split(".", maxsplit=1)[0]
     joined = {name: common.get(name, []) + own.get(name, []) for name in common}
     joined["build_packages"] = [name.format(gcc=gcc) for name in joined["build_packages"]]
     return {**own, **joined}
@@ -138,7 +144,7 @@ def _sources() -> list[Path]:
 def _sources_digest(architecture: str) -> str:
     files = [_home() / "image.toml", _home() / "init", root() / "CMakeLists.txt", *_sources()]
     builders = [Path(__file__), Path(cpio.__file__)]
-    compiler = _run(["gcc", "--version"])
+    compiler = _said(["gcc", "--version"])
     return _digest([architecture, compiler, *map(_file_digest, [*files, *builders])])
 
 
@@ -151,8 +157,11 @@ def _file_digest(path: Path) -> str:
         return f"{path.name} {hashlib.file_digest(contents, 'sha256').hexdigest()}"
 
 
-def _packages(architecture: str, say: Callable[[str], None]) -> list[Path]:
-    """Return the package files, downloaded where the cache does not have them."""
+def fetch(architecture: str, say: Callable[[str], None]) -> list[Path]:
+    """Return the package files, downloaded where the cache does not have them.
+
+    They stay the same, and with them the image, until somebody deletes them from the cache.
+    """
     recipe = _recipe(architecture)
     wanted = [*recipe["packages"], *recipe["build_packages"]]
     digest = _digest([recipe["kernel_package"], *wanted])
@@ -178,7 +187,11 @@ def _decompressed(bzimage: bytes) -> bytes:
     setup_sectors = bzimage[0x1F1] or 4
     offset, length = struct.unpack_from("<II", bzimage, 0x248)
     start = (setup_sectors + 1) * 512 + offset
-    vmlinux = lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(bzimage[start : start + length])
+    payload = bzimage[start : start + length - 4]  # the length after decompression ends it
+    if payload.startswith(_LZ4_LEGACY):
+        vmlinux = _run(["lz4", "--decompress", "--stdout"], payload)
+    else:
+        vmlinux = lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(payload)
     if not vmlinux.startswith(b"\x7fELF"):
         raise TlscostError("the guest's kernel package: no ELF file within its kernel", CANNOT)
     return vmlinux
@@ -192,31 +205,18 @@ def _compile(recipe: dict[str, Any], tree: Path, program: Path) -> None:
     """
     startup = _only(tree, "usr/lib/gcc/*/*/crtbegin.o").parent
     libraries = _only(tree, "usr/lib/*/crt1.o").parent
+    headers = [Path(_said(["gcc", "-print-file-name=include"])), tree / "usr/include"]
+    headers.append(tree / "usr/include" / libraries.name)
     text = (root() / "CMakeLists.txt").read_text(encoding="utf-8")
     version = re.search(r"project\(tlscost VERSION (\S+)", text)
     assert version is not None
-    names = [str(path.relative_to(root())) for path in _sources() if path.suffix == ".c"]
-    _run(
-        [
-            *["gcc", *recipe["compiler_flags"], f"--sysroot={tree}", "-nostdinc"],
-            *["-isystem", str(startup_include())],
-            *[
-                "-isystem",
-                str(tree / "usr/include"),
-                "-isystem",
-                str(tree / "usr/include" / libraries.name),
-            ],
-            *[f"-B{startup}", f"-B{libraries}", f"-L{startup}", f"-L{libraries}"],
-            *["-D_GNU_SOURCE", "-DNDEBUG", f'-DTC_VERSION="{version.group(1)}"'],
-            *['-DTC_BUILD_NAME="release"', "-I."],
-            *names,
-            *["-o", str(program), "-s", "-lssl", "-lcrypto", "-lhttp_parser", "-lm", "-pthread"],
-        ]
-    )
-
-
-def startup_include() -> str:
-    return _run(["gcc", "-print-file-name=include"]).strip()
+    argv = ["gcc", *recipe["compiler_flags"], f"--sysroot={tree}", "-nostdinc", "-I."]
+    argv += [word for path in headers for word in ("-isystem", str(path))]
+    argv += [word for path in (startup, libraries) for word in (f"-B{path}", f"-L{path}")]
+    argv += ["-D_GNU_SOURCE", "-DNDEBUG", f'-DTC_VERSION="{version.group(1)}"']
+    argv += ['-DTC_BUILD_NAME="release"']
+    argv += [str(path.relative_to(root())) for path in _sources() if path.suffix == ".c"]
+    _run([*argv, "-s", "-o", str(program), "-lssl", "-lcrypto", "-lhttp_parser", "-pthread"])
 
 
 def _entries(recipe: dict[str, Any], tree: Path) -> dict[str, cpio.Entry]:
@@ -244,7 +244,7 @@ def _libraries(tree: Path, program: Path) -> dict[str, cpio.Entry]:
     entries: dict[str, cpio.Entry] = {}
     unseen = [program]
     while unseen:
-        said = _run(["readelf", "--wide", "--dynamic", "--program-headers", str(unseen.pop())])
+        said = _said(["readelf", "--wide", "--dynamic", "--program-headers", str(unseen.pop())])
         names = re.findall(r"\(NEEDED\).*\[(.+)\]", said)
         loader = re.search(r"program interpreter: /(.+)\]", said)
         places = [str(_library(tree, name).relative_to(tree)) for name in names]
@@ -297,21 +297,27 @@ def _made_whole(directory: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _run(argv: list[str]) -> str:
+def _said(argv: list[str]) -> str:
+    return _run(argv).decode().strip()
+
+
+def _run(argv: list[str], given: bytes = b"") -> bytes:
+    """Run a program in the project's directory; what it writes to standard output."""
     try:
         done = subprocess.run(
             argv,
             check=False,
             cwd=root(),
             env={**os.environ, "LC_ALL": "C"},
+            input=given,
             capture_output=True,
-            text=True,
             timeout=_COMPILE_TIMEOUT_S,
         )
     except FileNotFoundError:
         raise TlscostError(
-            f"{argv[0]}: not installed; as root: apt-get install gcc binutils", CANNOT
+            f"{argv[0]}: not installed; as root: apt-get install gcc binutils lz4", CANNOT
         ) from None
     if done.returncode != 0:
-        raise TlscostError(f"{argv[0]} for the guest: {done.stderr.strip()[-2000:]}", CANNOT)
+        said = done.stderr.decode(errors="replace").strip()[-2000:]
+        raise TlscostError(f"{argv[0]} for the guest: {said}", CANNOT)
     return done.stdout
