@@ -11,7 +11,8 @@
  * last (release); a reader that finds the file shorter than the header or magic 0 tries again
  * later. Afterwards only `state`, `message` and the CPUs' blocks change, and of the plugin's side
  * only the CPU's own thread writes a block, with relaxed stores of whole words. A reader writes
- * `wanted` and nothing else. Counters never go down and are not reset by arming: differences of two
+ * `wanted` and nothing else. Where the plugin cannot even begin, it leaves a page without CPUs
+ * that says why. Counters never go down and are not reset by arming: differences of two
  * readings count. */
 #ifndef TC_COLLECTOR_SOFTPMU_PAGE_H
 #define TC_COLLECTOR_SOFTPMU_PAGE_H
@@ -43,7 +44,8 @@ enum tc_softpmu_state {
     TC_SOFTPMU_BOOTING,  /* no CPU has run yet */
     TC_SOFTPMU_DISARMED, /* runs without instrumentation; nothing is counted */
     TC_SOFTPMU_ARMED,    /* counts */
-    TC_SOFTPMU_FAILED    /* counts are void; `message` says why */
+    TC_SOFTPMU_FAILED,   /* counts are void, or there are none; `message` says why */
+    TC_SOFTPMU_ENDED     /* QEMU has ended in order: the counts are complete */
 };
 
 /* weight x slot. A slot >= shared_slots is given as of variant 0. */
@@ -92,9 +94,10 @@ struct tc_softpmu_page {
     uint32_t whole_system; /* 1: kernel mode is counted, too; 0: one program, user mode only */
     uint64_t clock_hz;     /* of the simulated CPUs */
     uint64_t bus_clock_hz;
-    int64_t pid;                          /* QEMU's */
-    _Atomic uint32_t wanted;              /* enum tc_softpmu_wanted */
-    _Atomic uint32_t state;               /* enum tc_softpmu_state */
+    int64_t pid;                     /* QEMU's */
+    _Atomic uint32_t wanted;         /* enum tc_softpmu_wanted */
+    _Atomic uint32_t state;          /* enum tc_softpmu_state */
+    int32_t error;                   /* errno of TC_SOFTPMU_FAILED */
     _Atomic uint64_t blocks_unknown; /* translated code without a place in the guest's memory */
     char message[TC_SOFTPMU_MESSAGE_MAX]; /* complete once state is TC_SOFTPMU_FAILED */
     char machine[TC_SOFTPMU_NAME_MAX];

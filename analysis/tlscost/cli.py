@@ -326,6 +326,38 @@ def profiles(as_json: Json = False) -> None:
         print(f"{one.name:32} {one.description}{' (weak)' if one.weak else ''}")
 
 
+@app.command(context_settings={"ignore_unknown_options": True})
+def count(
+    command: Annotated[
+        list[str], typer.Argument(metavar="PROGRAM ARGS...", help="After --.", show_default=False)
+    ],
+    machine: Annotated[str, typer.Option(help="A simulated one: see `machines`; or a .json file.")],
+    cpus: Annotated[int, typer.Option(help="Simulated CPUs: each thread needs one.", min=1)] = 1,
+    cpu_model: Annotated[
+        str | None, typer.Option(help="QEMU's CPU model [the machine's where it fits].")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Count a program's user-mode events on a simulated machine; exits as the program does."""
+    from tlscost import count as counting
+    from tlscost.machine import simulated_or_file
+
+    counts = counting.count(
+        simulated_or_file(machine),
+        command,
+        cpus=cpus,
+        cpu_model=cpu_model,
+        stdout=sys.stderr.fileno() if as_json else None,
+    )
+    if as_json:
+        _print_json(counting.to_json(counts))
+    else:
+        from tlscost.tables import counts_table
+
+        _print_tables(counts_table(counts))
+    raise typer.Exit(counts.status)
+
+
 @app.command()
 def machines(as_json: Json = False) -> None:
     """List the machines that can be named."""

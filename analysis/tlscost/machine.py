@@ -1,6 +1,7 @@
 """The machines that a server can run on: this one, and those described in data/machines."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from tlscost.errors import TlscostError
 from tlscost.paths import machines_dir
 
-__all__ = ["NATIVE", "Simulated", "descriptions", "machine_names", "simulated"]
+__all__ = ["NATIVE", "Simulated", "descriptions", "machine_names", "simulated", "simulated_or_file"]
 
 NATIVE = "native"
 """This machine itself."""
@@ -66,22 +67,25 @@ class _File(BaseModel):
 @cache
 def _known() -> dict[str, Simulated]:
     """All simulated machines by name: each file's, and each file's variants'."""
-    known: dict[str, Simulated] = {}
-    for path in sorted(machines_dir().glob("*.json")):
-        read = _read(path)
-        variants = [variant.name for variant in read.l2.variants]
-        for variant in [None, *variants]:
-            name = path.stem if variant is None else f"{path.stem}-{variant}"
-            which = f"L2: {variant or ', '.join(variants)}"
-            known[name] = Simulated(
-                name=name,
-                file=path,
-                variant=variant,
-                description=f"{read.description}; {which}",
-                guest=read.guest,
-                qemu_cpu=read.qemu_cpu,
-            )
-    return known
+    return {
+        machine.name: machine
+        for path in sorted(machines_dir().glob("*.json"))
+        for machine in _of_file(path)
+    }
+
+
+def _of_file(path: Path) -> Iterator[Simulated]:
+    read = _read(path)
+    variants = [variant.name for variant in read.l2.variants]
+    for variant in [None, *variants]:
+        yield Simulated(
+            name=path.stem if variant is None else f"{path.stem}-{variant}",
+            file=path,
+            variant=variant,
+            description=f"{read.description}; L2: {variant or ', '.join(variants)}",
+            guest=read.guest,
+            qemu_cpu=read.qemu_cpu,
+        )
 
 
 def _read(path: Path) -> _File:
@@ -106,6 +110,18 @@ def simulated(name: str) -> Simulated | None:
         No machine has that name.
     """
     return None if name == NATIVE else _known()[name]
+
+
+def simulated_or_file(name: str) -> Simulated:
+    """Return the simulated machine of that name, or all variants of a machine file (NAME.json)."""
+    if name.endswith(".json"):
+        return next(_of_file(Path(name)))
+    if name in _known():
+        return _known()[name]
+    raise TlscostError(
+        f"--machine: given {name!r}; expected a machine file (.json) or one of "
+        f"{', '.join(_known())}"
+    )
 
 
 def descriptions() -> dict[str, str]:

@@ -9,9 +9,16 @@ from rich.table import Table
 from tlscost.cell import human_size
 
 if TYPE_CHECKING:
+    from tlscost.count import Counts
     from tlscost.decompose import Decomposition
 
-__all__ = ["comparison_table", "decomposition_tables", "metrics_table", "overview_table"]
+__all__ = [
+    "comparison_table",
+    "counts_table",
+    "decomposition_tables",
+    "metrics_table",
+    "overview_table",
+]
 
 _OVERVIEW = {
     "throughput": "transactions/s",
@@ -40,6 +47,16 @@ def metrics_table(metrics: pd.DataFrame) -> Table:
             row["origin"],
             row["source"] if there else row["reason"],
         )
+    return table
+
+
+def counts_table(counts: "Counts") -> Table:
+    """One row per event: its count in user mode, where variants differ one for each, and origin."""
+    columns = [f"{counts.machine} {name}>" for name in counts.variants]
+    table = _table("event", *columns, "unit", "origin")
+    for event in counts.events:
+        values = [event.user.get(name, event.user.get("")) for name in counts.variants]
+        table.add_row(event.name, *(f"{value:,}" for value in values), event.unit, event.origin)
     return table
 
 

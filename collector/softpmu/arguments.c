@@ -47,7 +47,7 @@ static int parse_word(struct tc_arguments *arguments, const char *key, const cha
         arguments->check_addresses = true;
     } else {
         return tc_error_set(err, EINVAL,
-                            "unknown argument '%s'; expected machine, variant, page, report, cpus, "
+                            "unknown argument '%s'; expected machine, variant, page, cpus, "
                             "armed, count or check",
                             key);
     }
@@ -64,7 +64,6 @@ int tc_arguments_parse(struct tc_arguments *arguments, int argc, char **argv, st
         {"machine", &arguments->machine},
         {"variant", &arguments->variant},
         {"page", &arguments->page},
-        {"report", &arguments->report},
     };
     for (int i = 0; i < argc; i++) {
         char *equals = strchr(argv[i], '=');

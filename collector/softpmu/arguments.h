@@ -26,7 +26,6 @@ struct tc_arguments {
     const char *machine;     /* machine=FILE */
     const char *variant;     /* variant=NAME; NULL: all of them */
     const char *page;        /* page=FILE; NULL: no other process reads */
-    const char *report;      /* report=FILE; NULL: none */
     uint32_t cpus;           /* cpus=N; 0: as many as the guest has, one in user mode */
     enum tc_armed armed;     /* armed=on|off */
     enum tc_count_way count; /* count=models|inline|callback|nothing */

@@ -19,7 +19,6 @@
 #include "collector/softpmu/machine.h"
 #include "collector/softpmu/pages.h"
 #include "collector/softpmu/qemu_plugin_abi.h"
-#include "collector/softpmu/report.h"
 #include "collector/softpmu/shared.h"
 
 int qemu_plugin_version = TC_QEMU_API_OLD;
@@ -35,7 +34,6 @@ static struct {
     struct tc_arena *arena;
     struct tc_hierarchy *hierarchy;
     struct tc_softpmu_page *page;
-    pid_t pid;
     atomic_bool resetting;
     pthread_mutex_t ram_lock;
     struct tc_ram ram;
@@ -54,9 +52,9 @@ static void announce(int code, const char *message)
     struct tc_error err = {{0}};
     (void)fprintf(stderr, "tlscost-softpmu: %s\n", message);
     if (plugin.page != NULL)
-        tc_shared_fail(plugin.page, message);
-    if (plugin.arguments.report != NULL && getpid() == plugin.pid &&
-        tc_report_write_error(plugin.arguments.report, code, message, &err) != 0)
+        tc_shared_fail(plugin.page, code, message);
+    else if (plugin.arguments.page != NULL &&
+             tc_shared_create_failed(plugin.arguments.page, code, message, &err) != 0)
         (void)fprintf(stderr, "tlscost-softpmu: %s\n", err.message);
 }
 
@@ -281,11 +279,8 @@ static void finish(qemu_plugin_id_t id, void *userdata)
 {
     (void)id;
     (void)userdata;
-    struct tc_error err = {{0}};
-    if (plugin.arguments.report == NULL || getpid() != plugin.pid || state() == TC_SOFTPMU_FAILED)
-        return;
-    if (tc_report_write(plugin.arguments.report, plugin.page, &err) != 0)
-        (void)fprintf(stderr, "tlscost-softpmu: %s\n", err.message);
+    if (state() != TC_SOFTPMU_FAILED)
+        atomic_store_explicit(&plugin.page->state, TC_SOFTPMU_ENDED, memory_order_release);
 }
 
 static void install_callbacks(void)
@@ -375,7 +370,6 @@ int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, 
 {
     struct tc_error err = {{0}};
     plugin.id = id;
-    plugin.pid = getpid();
     int rc = tc_arguments_parse(&plugin.arguments, argc, argv, &err);
     if (rc == 0)
         rc = build(info, &err);

@@ -1,20 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "collector/softpmu/report.h"
 
-#include <errno.h>
-#include <jansson.h>
 #include <string.h>
-
-static int write_document(const char *path, json_t *document, struct tc_error *err)
-{
-    if (document == NULL)
-        return tc_error_set(err, ENOMEM, "%s: no memory for the report", path);
-    int rc = json_dump_file(document, path, JSON_INDENT(1)) == 0
-                 ? 0
-                 : tc_error_set(err, EIO, "%s: cannot write the report: %s", path, strerror(errno));
-    json_decref(document);
-    return rc;
-}
 
 static json_int_t sum(const struct tc_softpmu_page *page, uint32_t event, enum tc_softpmu_mode mode,
                       uint32_t variant)
@@ -69,24 +56,23 @@ static void add_totals(json_t *document, const struct tc_softpmu_page *page)
                                         "device", device, "unknown", unknown));
 }
 
-int tc_report_write(const char *path, const struct tc_softpmu_page *page, struct tc_error *err)
+json_t *tc_report_build(const struct tc_softpmu_page *page)
 {
+    uint32_t state = atomic_load_explicit(&page->state, memory_order_acquire);
+    if (state == TC_SOFTPMU_FAILED)
+        return json_pack("{s:s, s:s?}", "error", page->message, "errno",
+                         strerrorname_np(page->error));
     json_t *variants = json_array();
     json_t *events = json_array();
     for (uint32_t v = 0; v < page->variants; v++)
         (void)json_array_append_new(variants, json_string(page->variant_names[v]));
     for (uint32_t e = 0; e < page->events; e++)
         (void)json_array_append_new(events, build_event(page, e));
-    json_t *document = json_pack("{s:s, s:o, s:i, s:b, s:o}", "machine", page->machine, "variants",
-                                 variants, "cpus", (int)page->cpus, "whole_system",
-                                 (int)page->whole_system, "events", events);
+    json_t *document =
+        json_pack("{s:s, s:b, s:o, s:i, s:b, s:o}", "machine", page->machine, "ended",
+                  state == TC_SOFTPMU_ENDED, "variants", variants, "cpus", (int)page->cpus,
+                  "whole_system", (int)page->whole_system, "events", events);
     if (document != NULL)
         add_totals(document, page);
-    return write_document(path, document, err);
-}
-
-int tc_report_write_error(const char *path, int code, const char *message, struct tc_error *err)
-{
-    return write_document(
-        path, json_pack("{s:s, s:s?}", "error", message, "errno", strerrorname_np(code)), err);
+    return document;
 }

@@ -78,6 +78,22 @@ int tc_shared_create(const char *path, const struct tc_machine *machine, uint32_
     return 0;
 }
 
+int tc_shared_create_failed(const char *path, int code, const char *message, struct tc_error *err)
+{
+    void *memory = NULL;
+    int rc = map_file(path, sizeof(struct tc_softpmu_page), &memory, err);
+    if (rc != 0)
+        return rc;
+    struct tc_softpmu_page *page = memory;
+    page->version = TC_SOFTPMU_VERSION;
+    page->total_bytes = sizeof *page;
+    page->pid = getpid();
+    tc_shared_fail(page, code, message);
+    atomic_store_explicit(&page->magic, TC_SOFTPMU_MAGIC, memory_order_release);
+    (void)munmap(memory, sizeof *page);
+    return 0;
+}
+
 void tc_shared_detach(struct tc_softpmu_page *page)
 {
     /* Where this fails the parent's counts would be wrong: a fork without memory ends here. */
@@ -86,12 +102,13 @@ void tc_shared_detach(struct tc_softpmu_page *page)
         _exit(1);
 }
 
-void tc_shared_fail(struct tc_softpmu_page *page, const char *message)
+void tc_shared_fail(struct tc_softpmu_page *page, int code, const char *message)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&lock);
     if (atomic_load(&page->state) != TC_SOFTPMU_FAILED) {
         (void)snprintf(page->message, sizeof page->message, "%s", message);
+        page->error = code;
         atomic_store_explicit(&page->state, TC_SOFTPMU_FAILED, memory_order_release);
     }
     pthread_mutex_unlock(&lock);

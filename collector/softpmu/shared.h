@@ -18,11 +18,15 @@ TC_MUST_CHECK int tc_shared_create(const char *path, const struct tc_machine *ma
                                    uint32_t cpus, bool whole_system, struct tc_softpmu_page **page,
                                    struct tc_error *err);
 
+/* Makes a page that only says why there is none. code: a positive errno. */
+TC_MUST_CHECK int tc_shared_create_failed(const char *path, int code, const char *message,
+                                          struct tc_error *err);
+
 /* For a process that was forked off: its counts go into memory of its own from now on. */
 void tc_shared_detach(struct tc_softpmu_page *page);
 
 /* The first message stays. Any thread. */
-void tc_shared_fail(struct tc_softpmu_page *page, const char *message);
+void tc_shared_fail(struct tc_softpmu_page *page, int code, const char *message);
 
 /* A CPU halts, a CPU wakes up; by its own thread. */
 void tc_shared_idle(struct tc_softpmu_cpu *cpu);
