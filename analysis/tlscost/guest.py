@@ -89,7 +89,7 @@ def prepare(
         "server": f"{name} {made.versions.get(name, '')}".strip(),
         "server_openssl": f"libssl3 {made.versions['libssl3']}",
         "guest": made.directory.name,
-        "guest_packages": str(made.versions),
+        "guest_packages": ", ".join(" ".join(pair) for pair in made.versions.items()),
     }
     return Server(argv, url(cell, site.authority), versions)
 
