@@ -187,15 +187,13 @@ static int take_sample(struct tc_window *window, const struct tc_meter *meter, u
     return rc;
 }
 
-/* Sleeps to the next multiple of the period since begin, or to the shortest window's end. The first
- * sleep is one sample long and shows whether the kernel samples every CPU; once it does not, each
- * sample has its wake-up. */
+/* Sleeps to the next multiple of the period since begin, or to the shortest window's end. Without a
+ * load nobody is woken up for a sample, not even where the kernel takes none of an idle CPU: the
+ * wake-ups would be counted among what the machine does when nothing is asked of it. */
 static void sleep_on(const struct tc_window *window, const struct tc_meter *meter)
 {
     uint64_t passed_ns = tc_window_now_ns() - window->begin.t_ns;
-    bool for_looks = !samples_at_wakeups(meter) && window->drained.silent == 0 &&
-                     passed_ns >= window->rule.sample_ns;
-    uint64_t period_ns = for_looks ? LOOK_NS : window->rule.sample_ns;
+    uint64_t period_ns = samples_at_wakeups(meter) ? window->rule.sample_ns : LOOK_NS;
     uint64_t next_ns = (passed_ns / period_ns + 1) * period_ns;
     if (passed_ns < window->rule.duration_ns && next_ns > window->rule.duration_ns) {
         next_ns = window->rule.duration_ns;
