@@ -184,3 +184,53 @@ def write(
     edit(head)
     path.write_bytes(encode(head, [idle(), *([window()] if windows is None else windows)]))
     return path
+
+
+def simulated_header(machine: str = "p3-xeon", **cell: Any) -> dict[str, Any]:
+    """Header of a cell on a simulated machine of 500 MHz with two L2 variants."""
+    return {
+        **header(machine=machine, **cell),
+        "machine": {
+            "name": "p3-xeon",
+            "variants": ["512k", "2m"],
+            "cpus": 1,
+            "clock_hz": 500_000_000,
+            "bus_clock_hz": 100_000_000,
+        },
+        "network": {"kind": "user", "mtu": 1500, "reason": "its own"},
+    }
+
+
+def simulated_window(**other: Any) -> dict[str, Any]:
+    """1000 transactions of 3e5 instructions; L2 misses and cycles differ between the variants."""
+    reason = "this machine says nothing about the simulated one"
+
+    def pair(
+        event: str, user: float, kernel: float, origin: str, **more: Any
+    ) -> list[dict[str, Any]]:
+        common = {"source": "softpmu", "origin": origin, "enabled_ns": 0, "running_ns": 0, **more}
+        return [count(event, "u", user, **common), count(event, "k", kernel, **common)]
+
+    system = ("net_rx_bytes", "net_tx_bytes", "interrupts")
+    times = ("steal_ns", "user_ns", "system_ns", "irq_ns", "softirq_ns")
+    cpu = {"cpu": 0, "idle_ns": SECOND // 4, "idle_resolution_ns": 1}
+    return window(
+        cpus=[{**cpu, **dict.fromkeys(times)}],
+        system=dict.fromkeys(system),
+        null_reasons=dict.fromkeys([*system, *times, "server_rss_bytes"], reason),
+        server_rss_bytes=None,
+        counts=[
+            *pair("INST_RETIRED", 2e8, 1e8, "counted"),
+            *pair("IFU_IFETCH", 1e8, 5e7, "simulated"),
+            *pair("IFU_IFETCH_MISS", 2e6, 1e6, "simulated"),
+            *pair("DATA_MEM_REFS", 8e7, 4e7, "simulated"),
+            *pair("DCU_LINES_IN", 4e6, 2e6, "simulated"),
+            *pair("L2_LINES_IN", 6e5, 3e5, "simulated", variant="512k"),
+            *pair("L2_LINES_IN", 2e5, 1e5, "simulated", variant="2m"),
+            *pair("CPU_CLK_UNHALTED", 6e8, 3e8, "modelled", variant="512k"),
+            *pair("CPU_CLK_UNHALTED", 4e8, 2e8, "modelled", variant="2m"),
+            *pair("BUS_DRDY_CLOCKS", 4e6, 2e6, "simulated", variant="2m"),
+            *pair("BUS_DRDY_CLOCKS", 8e6, 4e6, "simulated", variant="512k"),
+        ],
+        **other,
+    )

@@ -6,9 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from synthetic import SECOND, count, histogram, window, write
+from synthetic import (
+    SECOND,
+    count,
+    encode,
+    histogram,
+    idle,
+    simulated_header,
+    simulated_window,
+    window,
+    write,
+)
 
-from tlscost import dictionary, frame, metrics
+from tlscost import dictionary, frame, metrics, paths
 from tlscost.errors import TlscostError
 
 
@@ -237,3 +247,78 @@ def test_every_formula_of_the_dictionary_evaluates():
     for formula in dictionary.load("generic"):
         counts = pd.DataFrame([range(2, 2 + len(formula.events))], columns=formula.events)
         assert np.isfinite(formula.evaluate(counts).iloc[0]), formula.name
+
+
+def simulated(path, **cell):
+    path.write_bytes(encode(simulated_header(**cell), [idle(), simulated_window()]))
+
+
+def test_a_simulated_machines_variants_have_their_own_values(tmp_path):
+    simulated(tmp_path / "a.jsonl", machine="p3-xeon")
+    found = metrics.metrics_of(frame.load([tmp_path])).set_index(["metric", "variant"])
+    known = {
+        "l2_misses": (900, 300),
+        "l2_miss_ratio": (0.1, 1 / 30),
+        "cycles": (900_000, 600_000),
+        "cpi": (3, 2),
+        "scaled_throughput": (5e8 / 9e5, 5e8 / 6e5),
+        "transaction_time": (1.8, 1.2),
+        "data_bus_utilisation": (12_000 / 1e8 / 1.8e-3, 6000 / 1e8 / 1.2e-3),
+    }
+    for name, values in known.items():
+        for variant, value in zip(["512k", "2m"], values, strict=True):
+            assert found.loc[(name, variant), "value"] == pytest.approx(value), name
+        assert (name, np.nan) not in found.index
+    assert found.loc[("cpi", "2m"), "origin"] == "modelled"
+    assert found.loc[("l2_misses", "2m"), "origin"] == "simulated"
+    assert found.loc[("l2_misses", "2m"), "source"] == "softpmu"
+
+
+def test_what_all_variants_share_stands_once(tmp_path):
+    simulated(tmp_path / "a.jsonl", cpus=2)
+    found = metrics.metrics_of(frame.load([tmp_path]))
+    shared = found[found["variant"].isna()].set_index("metric")
+    assert shared.loc["path_length", "value"] == pytest.approx(300_000)
+    assert shared.loc["path_length", "origin"] == "counted"
+    assert shared.loc["l1i_miss_ratio", "value"] == pytest.approx(0.02)
+    assert shared.loc["l1d_miss_ratio", "value"] == pytest.approx(0.05)
+    assert shared.loc["l1d_miss_ratio", "origin"] == "simulated"
+    assert shared.loc["utilisation", "value"] == pytest.approx(0.75)
+    assert set(found.loc[found["metric"] == "path_length", "variant"].isna()) == {True}
+    # Of two CPUs, each of which takes half of the cycles.
+    scaled = found[found["metric"] == "scaled_throughput"].set_index("variant")["value"]
+    assert scaled["2m"] == pytest.approx(2 * 5e8 / 6e5)
+
+
+def test_a_simulated_machines_real_time_means_nothing(tmp_path):
+    simulated(tmp_path / "a.jsonl")
+    found = metrics.metrics_of(frame.load([tmp_path])).set_index("metric")
+    for name in ["throughput", "latency_first_byte_p50", "latency_connect_mean"]:
+        assert pd.isna(found.loc[name, "value"])
+        assert found.loc[name, "quality"] == "undefined"
+        assert "time is not real" in found.loc[name, "reason"]
+    tidy = frame.load([tmp_path]).set_index("event")
+    for event in ["cpu_user_ns", "system_net_tx_bytes", "server_rss_bytes"]:
+        assert pd.isna(tidy.loc[event, "value"])
+        assert "simulated" in tidy.loc[event, "reason"]
+        assert tidy.loc[event, "status"] == "unsupported"
+
+
+def test_this_machine_and_simulated_ones_stand_beside_each_other(tmp_path):
+    write(tmp_path / "a.jsonl")
+    simulated(tmp_path / "b.jsonl")
+    simulated(tmp_path / "c.jsonl", machine="p3-xeon-2m")
+    found = metrics.metrics_of(frame.load([tmp_path]))
+    names = found.groupby("machine", observed=True)["metric"].agg(set)
+    assert "ref_cycles" in names["native"]
+    assert "l2_misses" not in names["native"]
+    assert "l2_misses" in names["p3-xeon"] & names["p3-xeon-2m"]
+    assert found.loc[found["machine"] == "native", "variant"].isna().all()
+    throughput = found[(found["machine"] == "native") & (found["metric"] == "throughput")]
+    assert throughput["value"].item() == pytest.approx(1000)
+    json.dumps(metrics.to_json(found), allow_nan=False)
+
+
+def test_every_dictionary_can_be_read():
+    for path in (paths.root() / "data" / "events").glob("*.toml"):
+        assert dictionary.load(path.stem)

@@ -6,7 +6,16 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic import SECOND, histogram, window, write
+from synthetic import (
+    SECOND,
+    encode,
+    histogram,
+    idle,
+    simulated_header,
+    simulated_window,
+    window,
+    write,
+)
 
 from tlscost import decompose, frame, metrics, paths, plots, record, report, summary
 from tlscost.errors import TlscostError
@@ -237,3 +246,18 @@ def test_decomposition_table(tidy):
     assert found["handshake"].to_list()[0].startswith("74.0%")
     assert found["handshake"].to_list()[-1] == "43.0%"
     assert pd.Series(found["lack of fit"]).iloc[0].startswith("p = ")
+
+
+def test_events_of_simulated_machines_say_how_they_came_about(tmp_path):
+    head = simulated_header(machine="p3-xeon")
+    lines = [idle(), simulated_window()]
+    (tmp_path / "a.jsonl").write_bytes(encode(head, lines))
+    write(tmp_path / "b.jsonl")
+    found = summary.events(metrics.metrics_of(frame.load([tmp_path]))).set_index("machine")
+    assert list(found.index) == ["native", "p3-xeon-512k", "p3-xeon-2m"]
+    assert found.loc["native", "origin"] == "counted"
+    origin = "path length counted; ratios simulated; CPI modelled"
+    assert found.loc["p3-xeon-2m", "origin"] == origin
+    assert found.loc["p3-xeon-2m", "path length"] == "300,000"
+    assert found.loc["p3-xeon-512k", "L2 misses"] == "10.00%"
+    assert found.loc["p3-xeon-2m", "CPI"] == "2"

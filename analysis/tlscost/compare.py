@@ -19,7 +19,7 @@ from tlscost.errors import TlscostError
 __all__ = ["compare", "compare_runs", "to_json"]
 
 _ROUNDING = 1e-12  # of logarithms: what arithmetic alone makes of equal values
-_KEYS = [*frame.CELL_COLUMNS, "metric"]
+_KEYS = [*frame.CELL_COLUMNS, "variant", "metric"]
 _HOW = {"rules", "events"}  # of a cell: how it is measured, not what
 _COLUMNS = [
     *_KEYS,
@@ -43,11 +43,12 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 
     Returns
     -------
-    pandas.DataFrame, one row per (cell, metric) of either set
-        machine, server, tls, size_bytes, cpus, load: the cell; value_a, value_b: means over n_a and
-        n_b runs, in `unit`; ratio: of the geometric means, B / A, with low and high its 95 %
-        interval (Welch, of the logarithms); p, and p_holm after Holm's correction over the whole
-        table; significant: p_holm < 0.05. What cannot be computed is null and has a `reason`.
+    pandas.DataFrame, one row per (cell, variant, metric) of either set
+        machine, server, tls, size_bytes, cpus, load: the cell; variant: of a simulated machine,
+        null where the metric does not depend on it; value_a, value_b: means over n_a and n_b runs,
+        in `unit`; ratio: of the geometric means, B / A, with low and high its 95 % interval (Welch,
+        of the logarithms); p, and p_holm after Holm's correction over the whole table;
+        significant: p_holm < 0.05. What cannot be computed is null and has a `reason`.
 
     Raises
     ------
@@ -63,8 +64,9 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
             "the two sets of records have no cell in common, so nothing can be compared; "
             "measure the same plan twice"
         )
+    # As a key, null does not equal null.
     sides = {
-        name: dict(iter(runs.groupby(_KEYS, observed=True, sort=False)))
+        name: dict(iter(runs.fillna({"variant": ""}).groupby(_KEYS, observed=True, sort=False)))
         for name, runs in {"a": a, "b": b}.items()
     }
     rows = [
@@ -72,6 +74,7 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
         for key in dict.fromkeys([*sides["a"], *sides["b"]])
     ]
     table = pd.DataFrame(rows, columns=_COLUMNS)
+    table["variant"] = table["variant"].where(table["variant"] != "", None)
     table[["ratio", "low", "high", "p"]] = table[["ratio", "low", "high", "p"]].astype("float64")
     tested = table["p"].notna()
     table["p_holm"] = np.nan

@@ -21,6 +21,7 @@ from statsmodels.tools.numdiff import approx_fprime
 
 from tlscost import frame, metrics
 from tlscost.errors import TlscostError
+from tlscost.machine import observed
 
 __all__ = [
     "POINTS",
@@ -222,6 +223,8 @@ def fit_runs(
         One per (machine, server, TLS profile, CPUs, load); what cannot be fitted is null.
     """
     runs = runs[runs["metric"] == "transaction_time"]
+    seen = map(observed, runs["machine"].astype("str"), runs["variant"])
+    runs = runs.assign(machine=list(seen))
     plain = runs[runs["tls"] == "off"]
     secure = runs[runs["tls"] != "off"]
     fits = []

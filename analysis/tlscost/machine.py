@@ -12,7 +12,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from tlscost.errors import TlscostError
 from tlscost.paths import machines_dir
 
-__all__ = ["NATIVE", "Simulated", "descriptions", "machine_names", "simulated", "simulated_or_file"]
+__all__ = [
+    "NATIVE",
+    "Simulated",
+    "descriptions",
+    "machine_names",
+    "observed",
+    "simulated",
+    "simulated_or_file",
+]
 
 NATIVE = "native"
 """This machine itself."""
@@ -122,6 +130,13 @@ def simulated_or_file(name: str) -> Simulated:
         f"--machine: given {name!r}; expected a machine file (.json) or one of "
         f"{', '.join(_known())}"
     )
+
+
+def observed(machine: str, variant: str | None) -> str:
+    """Return the machine that one variant of a run's machine is: p3-xeon and 2m are p3-xeon-2m."""
+    if not isinstance(variant, str) or machine.endswith(f"-{variant}"):
+        return machine
+    return f"{machine}-{variant}"
 
 
 def descriptions() -> dict[str, str]:

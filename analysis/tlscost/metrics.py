@@ -103,6 +103,7 @@ def run_values(frame: pd.DataFrame) -> pd.DataFrame:
     counted = _per_transaction(frame)
     parts = [_from_formulas(frame, counted), _errors(frame, counted), _latencies(frame)]
     values = pd.concat([part for part in parts if not part.empty], ignore_index=True)
+    values["value"] = values["value"].astype("float64")
     values["variant"] = values["variant"].where(values["variant"] != _NO_VARIANT, None)
     return values.join(runs, on="record")
 

@@ -57,7 +57,7 @@ def finish(out: Path, progress: Progress) -> Path:
 
     from tlscost import frame, report  # noqa: PLC0415
     from tlscost.metrics import metrics_of  # noqa: PLC0415
-    from tlscost.tables import overview_table  # noqa: PLC0415
+    from tlscost.tables import events_table, overview_table  # noqa: PLC0415
 
     records = out / "records"
     metrics = metrics_of(frame.load([records]))
@@ -68,5 +68,6 @@ def finish(out: Path, progress: Progress) -> Path:
         raise TlscostError(f"{table}: cannot be written: {error.strerror}") from error
     progress.say("making the report")
     page = report.render([records], out)
-    Console(width=None if sys.stdout.isatty() else 200).print(overview_table(metrics))
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    console.print(*[table for table in (overview_table(metrics), events_table(metrics)) if table])
     return page

@@ -17,6 +17,7 @@ from typing import Any
 
 from tlscost import guest
 from tlscost.cell import Cell
+from tlscost.count import plugin_option
 from tlscost.errors import DONE, FAILED, INTERRUPTED, TlscostError
 from tlscost.machine import NATIVE, Simulated, simulated
 from tlscost.paths import profiles_dir, program
@@ -257,15 +258,15 @@ def _simulated(
 ) -> tuple[Server, list[str]]:
     """Prepare a guest with the server in it; with it the collector's options about it."""
     site = Site(directory, LOOPBACK, _free_port(), tuple(range(cell.cpus)))
-    options = {
-        "machine": machine.file,
-        "variant": machine.variant or "all",
-        "page": "{page}",
-        "cpus": cell.cpus,
-        "armed": "off",
-    }
-    words = [program("libtlscost-softpmu.so"), *(f"{key}={text}" for key, text in options.items())]
-    plugin = ",".join(str(word).replace(",", ",,") for word in words)
+    plugin = plugin_option(
+        {
+            "machine": machine.file,
+            "variant": machine.variant or "all",
+            "page": "{page}",
+            "cpus": cell.cpus,
+            "armed": "off",
+        }
+    )
     server = guest.prepare(
         cell,
         site,

@@ -7,12 +7,14 @@ import pandas as pd
 
 from tlscost.cell import human_size
 from tlscost.decompose import Decomposition
+from tlscost.machine import NATIVE, observed
 from tlscost.paths import root
 from tlscost.record import Record, Window
 
 __all__ = [
     "cells",
     "decomposition",
+    "events",
     "fitted_lines",
     "fitted_points",
     "fitted_shares",
@@ -31,6 +33,18 @@ _OVERVIEW = {
     "latency_first_byte_p50": "first byte p50 [ms]",
     "latency_first_byte_p99": "p99 [ms]",
 }
+_EVENTS = {
+    "path_length": "path length",
+    "cpi": "CPI",
+    "l1i_miss_ratio": "L1I misses",
+    "l1d_miss_ratio": "L1D misses",
+    "l2_miss_ratio": "L2 misses",
+    "branch_frequency": "branches",
+    "mispredict_ratio": "mispredicted",
+    "kernel_share": "in kernel",
+    "scaled_throughput": "scaled [1/s]",
+}
+_RATIOS = [name for name in _EVENTS if name.endswith(("_ratio", "_frequency", "_share"))]
 _DISJOINT_WINDOWS_COMPLETIONS = 100
 _SHARES = ["series", "size_kib", "part", "share", "low", "high", "time_ms"]
 _TIMES = ["tls", "size_kib", "time_ms"]
@@ -38,8 +52,9 @@ _PUBLISHED_SHARES = {"handshake": 0.430, "encryption": 0.366, "rest": 0.203}
 
 
 def cells(metrics: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell: value and 95 % interval of what a reader asks for first, as text."""
-    shown = metrics[metrics["metric"].isin(list(_OVERVIEW))].copy()
+    """One row per cell of this machine: what a reader asks for first, with 95 % intervals."""
+    here = metrics["machine"] == NATIVE
+    shown = metrics[here & metrics["metric"].isin(list(_OVERVIEW))].copy()
     shown["text"] = [
         _with_interval(*row) for row in shown[["value", "low", "high"]].itertuples(index=False)
     ]
@@ -53,9 +68,57 @@ def cells(metrics: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def events(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Show what a transaction takes of the processor: a row per cell and variant of its machine.
+
+    Cells whose instructions nobody counted are left out. `origin` says how path length, ratios and
+    CPI came about.
+    """
+    rows = []
+    for _, cell in metrics[metrics["metric"].isin(list(_EVENTS))].groupby("cell", sort=False):
+        first = cell.iloc[0]
+        if cell.loc[cell["metric"] == "path_length", "value"].isna().all():
+            continue
+        for variant in list(cell["variant"].dropna().unique()) or [None]:
+            own = cell[cell["variant"].isna() | (cell["variant"] == variant)].set_index("metric")
+            rows.append(
+                {
+                    "machine": observed(first["machine"], variant),
+                    "server": first["server"],
+                    "TLS": first["tls"],
+                    "size": human_size(first["size_bytes"]),
+                    "CPUs": first["cpus"],
+                    **{text: _event_text(own, name) for name, text in _EVENTS.items()},
+                    "origin": _origins(own),
+                }
+            )
+    table = pd.DataFrame(rows)
+    return table.loc[:, (table != "-").any()] if len(table) else table
+
+
+def _event_text(own: pd.DataFrame, name: str) -> str:
+    if name not in own.index:
+        return "-"
+    value, low, high = own[["value", "low", "high"]].astype("float64").loc[name]
+    if name in _RATIOS:
+        return "-" if pd.isna(value) else _with_percent(value, low, high, digits=2)
+    return _with_interval(value, low, high)
+
+
+def _origins(own: pd.DataFrame) -> str:
+    """How values came about: "counted", or "counted; ratios simulated; CPI modelled"."""
+    found = own["origin"].dropna()
+    ratios = found[found.index.isin(_RATIOS)]
+    path, cpi = found.get("path_length"), found.get("cpi")
+    others = [ratios.mode().iloc[0]] if len(ratios) else []
+    texts = [f"ratios {one}" for one in others if one != path]
+    texts += [f"CPI {cpi}"] if cpi not in (None, path) else []
+    return "; ".join([f"path length {path}" if texts else str(path), *texts])
+
+
 def slowdown(metrics: pd.DataFrame) -> pd.DataFrame:
     """How many times the throughput is without TLS, by cell with TLS; beside it the published."""
-    data = metrics[metrics["metric"] == "throughput"]
+    data = metrics[metrics["metric"] == "throughput"].dropna(subset="value")
     keys = ["machine", "server", "cpus", "size_bytes", "load"]
     plain = data[data["tls"] == "off"][[*keys, "value"]]
     both = data[data["tls"] != "off"].merge(plain, on=keys, suffixes=("", "_off"))
@@ -82,7 +145,7 @@ def decomposition(fits: Sequence[Decomposition], size_kib: float = 36.0) -> pd.D
     for fit in fits:
         if fit.shares.empty:
             continue
-        row = {"server": fit.group["server"], "TLS": fit.group["tls"], "CPUs": fit.group["cpus"]}
+        row = {"server": _where(fit), "TLS": fit.group["tls"], "CPUs": fit.group["cpus"]}
         for _, part in fit.shares[fit.shares["size_kib"] == size_kib].iterrows():
             row[part["part"]] = _with_percent(part["share"], part["low"], part["high"])
         p = fit.lack_of_fit["p"]
@@ -211,6 +274,12 @@ def _properties(item: Record) -> Iterator[tuple[str, str]]:
             yield "memory", f"{value / (1 << 30):.1f} GiB"
         else:
             yield name.replace("_", " "), "unknown" if value is None else str(value)
+    if header.machine is not None:
+        yield (
+            "simulated machine",
+            f"{header.machine.name} with {', '.join(header.machine.variants)}, "
+            f"{header.machine.clock_hz / 1e6:.0f} MHz",
+        )
     yield "network", " ".join(str(header.network.get(name)) for name in ("kind", "mtu"))
 
 
@@ -228,14 +297,20 @@ def _cache(cache: dict[str, object]) -> str:
 
 
 def _series(fit: Decomposition) -> str:
-    return f"{fit.group['server']} {fit.group['tls']}, {fit.group['cpus']} CPU"
+    return f"{_where(fit)} {fit.group['tls']}, {fit.group['cpus']} CPU"
+
+
+def _where(fit: Decomposition) -> str:
+    """Return the server, and the machine where that is a simulated one."""
+    machine = fit.group["machine"]
+    return str(fit.group["server"]) + ("" if machine == NATIVE else f" on {machine}")
 
 
 def _by_series(fits: Sequence[Decomposition], tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """One table of all; the points without TLS, which several fits share, appear once."""
     named: list[pd.DataFrame] = []
     for fit, table in zip(fits, tables, strict=True):
-        off = f"{fit.group['server']} off, {fit.group['cpus']} CPU"
+        off = f"{_where(fit)} off, {fit.group['cpus']} CPU"
         named.append(table.assign(series=table["tls"].map({"on": _series(fit), "off": off})))
     return _concat(named, [*_TIMES, "series"])
 
@@ -257,5 +332,6 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _with_percent(share: float, low: float, high: float) -> str:
-    return f"{share:.1%}" if pd.isna(low) else f"{share:.1%} ± {(high - low) / 2:.1%}"
+def _with_percent(share: float, low: float, high: float, digits: int = 1) -> str:
+    text = f"{share:.{digits}%}"
+    return text if pd.isna(low) else f"{text} ± {(high - low) / 2:.{digits}%}"

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.table import Table
 
+from tlscost import summary
 from tlscost.cell import human_size
+from tlscost.machine import NATIVE, observed
 
 if TYPE_CHECKING:
     from tlscost.count import Counts
@@ -16,6 +18,7 @@ __all__ = [
     "comparison_table",
     "counts_table",
     "decomposition_tables",
+    "events_table",
     "metrics_table",
     "overview_table",
 ]
@@ -105,7 +108,8 @@ def decomposition_tables(fits: "Sequence[Decomposition]") -> Iterator[Table]:
 
 
 def overview_table(metrics: pd.DataFrame) -> Table:
-    """One row per cell: what it reached, and at which cost."""
+    """One row per cell of this machine: what it reached, and at which cost."""
+    metrics = metrics[metrics["machine"] == NATIVE]
     right = [f"{name}>" for name in _OVERVIEW.values()]
     table = _table("server", "TLS", "size>", "CPUs>", *right)
     for _, cell in metrics.groupby("cell", sort=False):
@@ -118,6 +122,19 @@ def overview_table(metrics: pd.DataFrame) -> Table:
             str(first["cpus"]),
             *[_value(values, name) for name in _OVERVIEW],
         )
+    return table
+
+
+def events_table(metrics: pd.DataFrame) -> Table | None:
+    """One row per cell, and variant of its machine, whose instructions were counted; None: none."""
+    rows = summary.events(metrics)
+    if rows.empty:
+        return None
+    texts = {"machine", "server", "TLS", "origin"}
+    names = [name if name in texts else f"{name}>" for name in rows.columns]
+    table = _table(*names, title="What a transaction takes of the processor")
+    for row in rows.astype("str").itertuples(index=False):
+        table.add_row(*row)
     return table
 
 
@@ -135,7 +152,10 @@ def _rows(frame: pd.DataFrame) -> list[dict[Hashable, Any]]:
 
 
 def _cell_name(cell: dict[Hashable, Any]) -> str:
-    return f"{cell['server']} {cell['tls']} {human_size(cell['size_bytes'])} {cell['cpus']} CPU"
+    machine = observed(cell["machine"], cell.get("variant"))
+    where = "" if machine == NATIVE else f"{machine} "
+    what = f"{cell['server']} {cell['tls']} {human_size(cell['size_bytes'])} {cell['cpus']} CPU"
+    return f"{where}{what}"
 
 
 def _number(value: float | None) -> str:
