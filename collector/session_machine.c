@@ -4,15 +4,21 @@
 
 #include "collector/session_state.h"
 
-#define POLL_NS       10000000L
+#define POLL_NS       UINT64_C(10000000)
 #define TRIAL_STOP_MS 0 /* the trial's transactions are nobody's loss */
+
+static void pause_ns(uint64_t ns)
+{
+    const struct timespec pause = {.tv_sec = (time_t)(ns / NS_PER_S),
+                                   .tv_nsec = (long)(ns % NS_PER_S)};
+    (void)nanosleep(&pause, NULL); /* a signal ends it early; watch looks why */
+}
 
 /* Waits until `done` returns other than -EAGAIN, for as long as a server may take to get ready. */
 static int wait_until(struct tc_session *session,
                       int (*done)(struct tc_session *session, struct tc_error *err),
                       const char *what, struct tc_error *err)
 {
-    const struct timespec pause = {.tv_nsec = POLL_NS};
     uint64_t limit_ns = session->options->rules.ready_timeout_ns;
     uint64_t deadline_ns = tc_window_now_ns() + limit_ns;
     for (;;) {
@@ -26,7 +32,7 @@ static int wait_until(struct tc_session *session,
                                 "--ready-timeout-s",
                                 what, (double)limit_ns / 1e9);
         }
-        (void)nanosleep(&pause, NULL); /* a signal ends it early; watch looks why */
+        pause_ns(POLL_NS);
     }
 }
 
@@ -76,7 +82,11 @@ int tc_session_start_machine(struct tc_session *session, struct tc_error *err)
     }
     session->phase = "arming";
     tc_softpmu_arm(&session->softpmu);
-    rc = wait_until(session, is_counting, "did not begin to count", err);
+    if ((rc = wait_until(session, is_counting, "did not begin to count", err)) != 0) {
+        return rc;
+    }
+    /* The caches begin empty: what an idle guest fetches once is not what it does while idle. */
+    pause_ns(session->options->rules.warmup_ns);
     session->window_ns = session->options->rules.window_ns;
-    return rc == 0 ? tc_session_open_counters(session, 0, 0, err) : rc;
+    return tc_session_open_counters(session, 0, 0, err);
 }
