@@ -19,7 +19,7 @@ from tlscost.errors import BAD_INPUT, CANNOT, FAILED, TlscostError
 from tlscost.machine import Simulated
 from tlscost.paths import program
 
-__all__ = ["Counts", "Event", "count", "plugin_option", "to_json"]
+__all__ = ["Counts", "Event", "count", "plugin_option", "read_counts", "to_json"]
 
 PLUGIN = "libtlscost-softpmu.so"
 REPORT = "tlscost-softpmu-report"
@@ -116,7 +116,7 @@ def count(
             *words,
         ]
         status = _run(full, stdout)
-        return _read(page, machine, list(command), status)
+        return read_counts(page, machine, list(command), status)
 
 
 def to_json(counts: Counts) -> dict[str, Any]:
@@ -148,6 +148,44 @@ def plugin_option(arguments: dict[str, Any]) -> str:
     """Return the value of QEMU's option -plugin; commas within values are doubled for QEMU."""
     values = {"file": program(PLUGIN), **arguments}
     return ",".join(f"{key}={str(value).replace(',', ',,')}" for key, value in values.items())
+
+
+def read_counts(page: Path, machine: Simulated, command: list[str], status: int) -> Counts:
+    """Return what a run of `command` that ended with `status` left in the plugin's page."""
+    done = subprocess.run([program(REPORT), page], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise TlscostError(
+            f"QEMU did not start (its messages are above), or the disk is full: {done.stderr}",
+            CANNOT,
+        )
+    document = json.loads(done.stdout)
+    if "error" in document:
+        bad = document["errno"] in ("EINVAL", "ENOENT")
+        raise TlscostError(document["error"], BAD_INPUT if bad else CANNOT)
+    if not document["ended"] and status < _SIGNALLED:
+        raise TlscostError(
+            f"{command[0]} replaced itself by another program (exec), which is not counted: "
+            "name that program instead",
+            FAILED,
+        )
+    names = document["variants"]
+    return Counts(
+        machine=machine.name,
+        program=command,
+        variants=names,
+        status=status,
+        events=[
+            Event(
+                name=event["name"],
+                unit=event["unit"],
+                origin=event["origin"],
+                user=dict(zip(names if event["varies"] else [""], event["user"], strict=True)),
+            )
+            for event in document["events"]
+        ],
+        executed=document["executed"],
+        repeats=document["repeats"],
+    )
 
 
 def _scratch() -> tempfile.TemporaryDirectory[str]:
@@ -218,40 +256,3 @@ def _run(command: list[str], stdout: int | None) -> int:
         for number, handler in before.items():
             signal.signal(number, handler)
     return _SIGNALLED - status if status < 0 else status
-
-
-def _read(page: Path, machine: Simulated, command: list[str], status: int) -> Counts:
-    done = subprocess.run([program(REPORT), page], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise TlscostError(
-            f"QEMU did not start (its messages are above), or the disk is full: {done.stderr}",
-            CANNOT,
-        )
-    document = json.loads(done.stdout)
-    if "error" in document:
-        bad = document["errno"] in ("EINVAL", "ENOENT")
-        raise TlscostError(document["error"], BAD_INPUT if bad else CANNOT)
-    if not document["ended"] and status < _SIGNALLED:
-        raise TlscostError(
-            f"{command[0]} replaced itself by another program (exec), which is not counted: "
-            "name that program instead",
-            FAILED,
-        )
-    names = document["variants"]
-    return Counts(
-        machine=machine.name,
-        program=command,
-        variants=names,
-        status=status,
-        events=[
-            Event(
-                name=event["name"],
-                unit=event["unit"],
-                origin=event["origin"],
-                user=dict(zip(names if event["varies"] else [""], event["user"], strict=True)),
-            )
-            for event in document["events"]
-        ],
-        executed=document["executed"],
-        repeats=document["repeats"],
-    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -86,3 +88,47 @@ def collect(
         value="cpu_us_per_sample",
     )
     _show("the sampler's own CPU per sample [us]", ratios, as_json)
+
+
+@app.command()
+def fidelity(
+    write: Annotated[
+        bool, typer.Option("--write", help="put the table into docs/fidelity.md, too")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Plugin against cachegrind: counts on real programs, of one geometry."""
+    from tlscost.bench import fidelity as bench
+    from tlscost.bench.programs import programs
+    from tlscost.paths import root
+
+    with tempfile.TemporaryDirectory(prefix="tlscost-bench-") as scratch:
+        comparison = bench.compare(programs(Path(scratch)))
+    if write:
+        page = root() / "docs" / "fidelity.md"
+        bench.write_between_markers(page, bench.markdown(comparison))
+    _show("counts in cachegrind's sense", comparison, as_json)
+
+
+@app.command()
+def softpmu(
+    rounds: Rounds = 3,
+    machine: Annotated[str, typer.Option(help="see `tlscost machines`")] = "p3-xeon-512k",
+    as_json: Json = False,
+) -> None:
+    """Plugin against cachegrind, empty callbacks and bare TCG: CPU time of real programs."""
+    from tlscost.bench import softpmu as bench
+    from tlscost.bench.programs import programs
+    from tlscost.bench.ratio import against_each
+    from tlscost.machine import simulated_or_file
+
+    with tempfile.TemporaryDirectory(prefix="tlscost-bench-") as scratch:
+        runs = bench.run(programs(Path(scratch)), simulated_or_file(machine), rounds)
+    ratios = against_each(
+        runs,
+        by=["program", "instructions_m"],
+        who="way",
+        ours=bench.WAYS[0],
+        value="ns_per_instruction",
+    )
+    _show("CPU time per instruction [ns]; ratios: ours to theirs", ratios, as_json)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -18,25 +17,13 @@ from tlscost.bench.clients import Target
 from tlscost.bench.load import PORT, SIZES, serving
 from tlscost.bench.network import Network
 from tlscost.bench.place import peer
-from tlscost.errors import TlscostError
+from tlscost.bench.process import run as run_process
 from tlscost.paths import program
 from tlscost.runner import LOOPBACK
 
 __all__ = ["run"]
 
 SAMPLE_MS = 100
-
-
-def _cpu_s(command: list[str]) -> float:
-    """CPU time [s] of a command and its children, start-up included."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode != 0:
-        raise TlscostError(f"{' '.join(command)} failed: {done.stderr[-400:]}", exit_code=1)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def _events() -> list[str]:
@@ -106,7 +93,7 @@ def run(rounds: int = 3, seconds: int = 20) -> pd.DataFrame:
             with kept:
                 for number in track(range(rounds), description=f"{condition} CPUs"):
                     for tool, command in commands.items():
-                        cpu_s = _cpu_s(command)
+                        cpu_s = run_process(command).cpu_s
                         rows.append(
                             {
                                 "cpus": condition,
