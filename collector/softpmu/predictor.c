@@ -97,7 +97,7 @@ static void learn(const struct tc_predictor *predictor, struct tc_btb_set *set, 
     else if (!taken && counter > 0)
         set->counters[way] -= 1u << shift;
     set->history[way] =
-        (uint8_t)((set->history[way] << 1 | (taken ? 1 : 0)) & predictor->history_mask);
+        (uint8_t)((set->history[way] * 2u + (taken ? 1u : 0u)) & predictor->history_mask);
 }
 
 static void push(struct tc_predictor *predictor, uint64_t address)
