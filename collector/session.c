@@ -40,10 +40,21 @@ static int write_header(struct tc_session *session, bool connected, struct tc_er
     return tc_record_write(&session->record, tc_header_build(&header), err);
 }
 
+static int start(struct tc_session *session, struct tc_error *err)
+{
+    return session->counting == &tc_source_softpmu ? tc_session_start_machine(session, err)
+                                                   : tc_session_start_server(session, err);
+}
+
+static int warm_up(struct tc_session *session, struct tc_error *err)
+{
+    return session->counting == &tc_source_softpmu ? tc_session_warm_up_machine(session, err)
+                                                   : tc_session_warm_up(session, err);
+}
+
 static int measure(struct tc_session *session, struct tc_error *err)
 {
-    int rc = session->options->simulated_cpus.count > 0 ? tc_session_start_machine(session, err)
-                                                        : tc_session_start_server(session, err);
+    int rc = start(session, err);
     if (rc == 0) {
         session->phase = "record";
         rc = write_header(session, true, err);
@@ -52,7 +63,7 @@ static int measure(struct tc_session *session, struct tc_error *err)
         rc = tc_session_measure_idle(session, pass, err);
     }
     if (rc != 0 || (rc = tc_session_start_load(session, err)) != 0 ||
-        (rc = tc_session_warm_up(session, err)) != 0) {
+        (rc = warm_up(session, err)) != 0) {
         return rc;
     }
     for (size_t pass = 0; rc == 0 && pass < session->passes_count; pass++) {

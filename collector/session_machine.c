@@ -90,3 +90,34 @@ int tc_session_start_machine(struct tc_session *session, struct tc_error *err)
     session->window_ns = session->options->rules.window_ns;
     return tc_session_open_counters(session, 0, 0, err);
 }
+
+/* How fast a simulated machine is says nothing about it: it is warm once every connection has been
+ * served twice. */
+int tc_session_warm_up_machine(struct tc_session *session, struct tc_error *err)
+{
+    const struct tc_rules *rules = &session->options->rules;
+    uint64_t start_ns = tc_window_now_ns();
+    uint64_t enough = UINT64_C(2) * session->page.header->connections;
+    uint64_t sums[TC_COUNT_KINDS];
+    session->phase = "warm-up";
+    for (;;) {
+        int rc = tc_session_watch(session, err);
+        if (rc != 0) {
+            return rc;
+        }
+        uint64_t passed_ns = tc_window_now_ns() - start_ns;
+        tc_page_sum(&session->page, sums);
+        if (passed_ns >= rules->warmup_ns && sums[TC_COUNT_COMPLETED] >= enough) {
+            return 0;
+        }
+        if (passed_ns >= rules->warmup_max_ns) {
+            return tc_session_note(
+                session,
+                json_sprintf("only %llu of %llu transactions in %.1f s of warm-up",
+                             (unsigned long long)sums[TC_COUNT_COMPLETED],
+                             (unsigned long long)enough, (double)rules->warmup_max_ns / 1e9),
+                err);
+        }
+        pause_ns(POLL_NS);
+    }
+}

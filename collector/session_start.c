@@ -7,12 +7,10 @@
 #include "collector/source_perf.h"
 #include "collector/source_proc.h"
 
-#define COARSE_WINDOW_NS (5 * NS_PER_S) /* where idle time comes in ticks */
-#define POLL_NS          UINT64_C(20000000)
-#define HALF_NS          (NS_PER_S / 2) /* of the throughputs that warm-up compares */
-#define STEADY           0.05
-/* Where both halves together differ by a transaction, fewer could not show that they agree. */
-#define HALF_COMPLETIONS   20
+#define COARSE_WINDOW_NS   (5 * NS_PER_S) /* where idle time comes in ticks */
+#define POLL_NS            UINT64_C(20000000)
+#define HALF_NS            (NS_PER_S / 2) /* of the throughputs that warm-up compares */
+#define STEADY             0.05
 #define CONNECT_TIMEOUT_MS 200
 
 static void pause_ns(uint64_t ns)
@@ -224,8 +222,8 @@ int tc_session_warm_up(struct tc_session *session, struct tc_error *err)
             return rc;
         }
         uint64_t now_ns = tc_window_now_ns();
-        uint64_t count = completed(session);
-        if (now_ns - half_start_ns >= HALF_NS && count - at_half_start >= HALF_COMPLETIONS) {
+        if (now_ns - half_start_ns >= HALF_NS) {
+            uint64_t count = completed(session);
             double rate = (double)(count - at_half_start) / (double)(now_ns - half_start_ns);
             double more = rate > before ? rate : before;
             double less = rate > before ? before : rate;

@@ -58,6 +58,7 @@ TC_MUST_CHECK int tc_session_open_counters(struct tc_session *session, pid_t com
 TC_MUST_CHECK int tc_session_start_server(struct tc_session *session, struct tc_error *err);
 /* A simulated machine as the server: started, serving, and counting. */
 TC_MUST_CHECK int tc_session_start_machine(struct tc_session *session, struct tc_error *err);
+TC_MUST_CHECK int tc_session_warm_up_machine(struct tc_session *session, struct tc_error *err);
 TC_MUST_CHECK int tc_session_start_load(struct tc_session *session, struct tc_error *err);
 TC_MUST_CHECK int tc_session_warm_up(struct tc_session *session, struct tc_error *err);
 

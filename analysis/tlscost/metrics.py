@@ -246,7 +246,8 @@ def _wide(runs: pd.DataFrame, counted: pd.DataFrame) -> dict[str, pd.DataFrame]:
     long = pd.concat([counted[~shared].assign(varies=True), spread.assign(varies=False)])
     long = long.set_index([*index, "name"])
     tables = {
-        name: long[name].unstack()  # noqa: PD010
+        # In the order of the machine's variants.
+        name: long[name].unstack().reindex(pd.MultiIndex.from_frame(rows[index]))  # noqa: PD010
         for name in ["value", "mean", "variation", "rank", "source", "reason", "varies"]
     }
     constants = runs.loc[tables["value"].index.get_level_values("record"), _CONSTANTS]

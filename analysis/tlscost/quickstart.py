@@ -1,6 +1,8 @@
 """The main job on this machine's defaults: measure, then metrics.csv and report.html."""
 
+import json
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 from tlscost import plan, sweep
 from tlscost.cell import Cell
 from tlscost.errors import CANNOT, TlscostError
-from tlscost.paths import plan_file
+from tlscost.paths import plan_file, program
 from tlscost.progress import Progress
 from tlscost.runner import place
 
@@ -34,8 +36,22 @@ def measure(out: Path, progress: Progress) -> sweep.Result:
             f"every cell is measured once instead of {checked.repetitions} times: no intervals"
         )
         checked = replace(checked, repetitions=1)
-    cells = (cell for cell in checked.cells() if cell.repetition == 1 or not _shares(cell))
+    cells = [cell for cell in checked.cells() if cell.repetition == 1 or not _shares(cell)]
+    if without := _why_not_counted():
+        progress.say(
+            f"{without}; instructions, cycles and misses are had from a simulated machine beside"
+        )
+        cells += plan.read(plan_file("quickstart-simulated")).cells()
     return sweep.run(cells, out, retries=checked.retries, progress=progress)
+
+
+def _why_not_counted() -> str | None:
+    """Why this machine's processor counts nothing here, and what would help; None: it does."""
+    probe = subprocess.run(
+        [program("tlscost-collect"), "--probe"], check=True, capture_output=True, timeout=60
+    )
+    pmu = json.loads(probe.stdout)["pmu"]
+    return None if pmu["present"] else str(pmu["reason"])
 
 
 def _shares(cell: Cell) -> bool:

@@ -33,6 +33,7 @@ STDERR_LINES_KEPT = 200
 TERMINATION_S = 30
 GUEST_READY_S = 120  # to boot on a busy machine
 GUEST_SAMPLE_MS = 500  # its time is not this machine's
+GUEST_WARMUP_MAX_S = 60
 
 _PACKAGES = ("libssl3", "nginx-core", "nginx-light", "libpfm4", "libnuma1", "libc6")
 
@@ -218,6 +219,7 @@ def _command_line(
         rules |= {
             "ready_timeout_s": GUEST_READY_S,
             "sample_ms": rules["sample_ms"] or GUEST_SAMPLE_MS,
+            "warmup_max_s": rules["warmup_max_s"] or GUEST_WARMUP_MAX_S,
         }
     header = directory / "header.json"
     header.write_text(json.dumps(_header(cell, server)))

@@ -99,8 +99,7 @@ def events(metrics: pd.DataFrame) -> pd.DataFrame:
 def _event_text(own: pd.DataFrame, name: str) -> str:
     if name not in own.index:
         return "-"
-    row = own[["value", "low", "high"]].astype("float64").loc[name]
-    value, low, high = (float(part) for part in row.to_list())
+    value, low, high = own.loc[[name], ["value", "low", "high"]].to_numpy(dtype="float64")[0]
     if name in _RATIOS:
         return "-" if pd.isna(value) else _with_percent(value, low, high, digits=2)
     return _with_interval(value, low, high)
