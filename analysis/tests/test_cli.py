@@ -102,7 +102,19 @@ def test_metrics_as_csv_and_table_say_the_same(records: Path) -> None:
 
 def test_compare_as_json(records: Path, tmp_path: Path) -> None:
     rows = document("compare", records, measure(tmp_path / "b", factor=2.0), "--json")
-    keys = {"cell", "variant", "metric", "unit", "value_a", "value_b", "ratio", "low", "high", "p", "p_holm"}
+    keys = {
+        "cell",
+        "variant",
+        "metric",
+        "unit",
+        "value_a",
+        "value_b",
+        "ratio",
+        "low",
+        "high",
+        "p",
+        "p_holm",
+    }
     assert all(set(row) == keys | {"significant", "n_a", "n_b", "reason"} for row in rows)
     throughput = [row for row in rows if row["metric"] == "throughput"]
     assert len(throughput) == 2 * len(SIZES)

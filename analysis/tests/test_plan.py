@@ -181,6 +181,7 @@ def test_quickstart_repeats_what_has_intervals(
     cells: list[list[str]] = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: present)
     monkeypatch.setattr(sweep, "run", lambda given, *_, **__: cells.append([c.id for c in given]))
+    monkeypatch.setattr(quickstart, "_why_not_counted", lambda: None)
     for fine in (tmp_path, tmp_path / "nowhere"):
         monkeypatch.setattr(quickstart, "FINE_IDLE_TIME", fine)
         quickstart.measure(tmp_path, Progress())
@@ -188,6 +189,35 @@ def test_quickstart_repeats_what_has_intervals(
     assert len(often) == len(set(often)) == 18 * 3 + 18 * (1 if len(present) == 2 else 3)
     assert len(once) == 36
     assert set(once) < set(often)
+
+
+def test_quickstart_simulates_where_nothing_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines: list[list[str]] = []
+    monkeypatch.setattr(
+        sweep, "run", lambda given, *_, **__: machines.append([c.machine for c in given])
+    )
+    for reason in ("no PMU here", None):
+        monkeypatch.setattr(quickstart, "_why_not_counted", lambda reason=reason: reason)
+        quickstart.measure(tmp_path, Progress())
+    without, with_pmu = machines
+    assert set(without) == {"native", "p3-xeon"}
+    assert set(with_pmu) == {"native"}
+
+
+def test_machines_take_what_they_have(tmp_path: Path) -> None:
+    checked = read(tmp_path, HEAD + CELLS + 'machine = "p3-xeon-2m"\ncpus = 4\n')
+    assert {cell.cpus for cell in checked.cells()} == {4}  # however many this machine has
+    assert all(cell.id.startswith("p3-xeon-2m-serve-") for cell in checked.cells())
+    several = HEAD + CELLS + 'machine = ["p3-xeon", "native"]\ncpus = [1, 9]\n'
+    with pytest.raises(TlscostError, match=r":13: cells.cpus: given 9; p3-xeon is simulated"):
+        read(tmp_path, several)
+    with pytest.raises(TlscostError, match="the CPUs of p3-xeon are its own"):
+        read(tmp_path, HEAD + CELLS + 'machine = "p3-xeon"\ncpu_list = [0]\n')
+    command = '{ command = "x", url = "http://{address}" }'
+    with pytest.raises(TlscostError, match="runs the servers 'serve' and 'nginx' only"):
+        read(tmp_path, HEAD + CELLS.replace('"serve"', command) + 'machine = "p3-xeon"\n')
 
 
 def test_ids_are_stable_and_safe() -> None:
