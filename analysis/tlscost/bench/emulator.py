@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tlscost.bench.cachegrind import preload, under_valgrind
@@ -19,13 +19,9 @@ __all__ = ["Emulator"]
 
 # What valgrind's CPU resembles, less what QEMU would warn of.
 _CPU = "Haswell-noTSX,pcid=off,x2apic=off,tsc-deadline=off,invpcid=off,xsaveopt=off"
-_PLACES = """
-import ctypes, sys
-environ = ctypes.c_void_p.in_dll(ctypes.CDLL(None), "environ").value
-print(environ, ctypes.c_void_p.from_address(environ - 8 * (len(sys.orig_argv) + 1)).value)
-"""  # of the pointers to the variables and of argv[0], as they are on entry
+_ENVIRON = "import ctypes; print(ctypes.c_void_p.in_dll(ctypes.CDLL(None), 'environ').value)"
 _LOADER = Program("ld.so", "dynamic", ("/lib64/ld-linux-x86-64.so.2", "--list-diagnostics"))
-_PROBE = Program("stack", "dynamic", (debian_python(), "-S", "-c", _PLACES))
+_PROBE = Program("stack", "dynamic", (debian_python(), "-S", "-c", _ENVIRON))
 _PAGE_BYTES = 4096
 # What glibc knows of the CPU and does not choose code by.
 _IDLE_KNOWLEDGE = re.compile(r"basic|cpuid|level\d|xsave_state_full_size")
@@ -42,23 +38,24 @@ class Emulator:
     Attributes
     ----------
     preload : LD_PRELOAD of the programs: the library that valgrind brings, here too.
-    extra_bytes, extra_variables : what pushes strings and stack down to where valgrind's lie
-        within a page: see `environment`.
+    extra_bytes : by which stacks are pushed down to where valgrind's lie within a page [bytes].
     """
 
     preload: str = ""
     extra_bytes: int = 0
-    extra_variables: int = 0
 
     def run(self, program: Program, *options: str) -> Done:
         """Run `program`, with `options` of QEMU."""
-        variables = environment(program, **asdict(self))
+        variables = environment(program, preload=self.preload)
         del variables["LD_PRELOAD"]  # not for QEMU itself
-        qemu = peer("qemu-x86_64", "qemu-user")
-        own = ["-cpu", _CPU, "-E", f"LD_PRELOAD={self.preload}", *options]
         # QEMU gives its variables to the program in the opposite order.
         env = dict(reversed(variables.items()))
-        return run(["setarch", "-R", qemu, *own, *program.argv], env)
+        own = ["-cpu", _CPU, "-E", f"LD_PRELOAD={self.preload}", "-0", program.argv[0], *options]
+        # The path lies on top of the stack, and no program looks at it: its length pushes.
+        path = Path(program.argv[0])
+        pushing = f"{path.parent}{'/' * (1 + self.extra_bytes)}{path.name}"
+        qemu = peer("qemu-x86_64", "qemu-user")
+        return run(["setarch", "-R", qemu, *own, pushing, *program.argv[1:]], env)
 
     def count(
         self, program: Program, machine: Simulated, *, way: str = "models"
@@ -81,19 +78,11 @@ class Emulator:
             raise TlscostError(
                 f"bench: valgrind and QEMU show glibc different CPUs: {said}", FAILED
             )
-        return emulator._with_stack_of(under_valgrind(_PROBE, "--tool=none"))
-
-    def _with_stack_of(self, theirs: Done) -> Emulator:
-        """Return one that places strings and stack within a page as `theirs`, _PROBE's, are."""
-        pointers, strings = map(int, theirs.stdout.split())
-        emulator = self
-        _, ours = map(int, emulator.run(_PROBE).stdout.split())
-        emulator = replace(emulator, extra_bytes=(ours - strings) % _PAGE_BYTES)
-        ours, _ = map(int, emulator.run(_PROBE).stdout.split())
-        emulator = replace(emulator, extra_variables=(ours - pointers) % _PAGE_BYTES // 8)
-        reached = [int(place) % _PAGE_BYTES for place in emulator.run(_PROBE).stdout.split()]
-        if reached != [pointers % _PAGE_BYTES, strings % _PAGE_BYTES]:
-            raise TlscostError(f"bench: QEMU's stack at {reached}, not as valgrind's", FAILED)
+        wanted = int(under_valgrind(_PROBE, "--tool=none").stdout) % _PAGE_BYTES
+        ours = int(emulator.run(_PROBE).stdout)
+        emulator = replace(emulator, extra_bytes=(ours - wanted) % _PAGE_BYTES)
+        if int(emulator.run(_PROBE).stdout) % _PAGE_BYTES != wanted:
+            raise TlscostError("bench: QEMU's stack does not follow the path's length", FAILED)
         return emulator
 
 

@@ -79,30 +79,20 @@ class Program:
     argv: tuple[str, ...]
 
 
-def environment(
-    program: Program, *, preload: str = "", extra_bytes: int = 0, extra_variables: int = 0
-) -> dict[str, str]:
-    """Return the variables that `program` sees, in this order.
+def environment(program: Program, *, preload: str = "") -> dict[str, str]:
+    """Return the variables that `program` sees, in this order; preload: LD_PRELOAD's value.
 
-    Parameters
-    ----------
-    preload : the value of LD_PRELOAD, which valgrind sets and is always there.
-    extra_bytes : added to the variables' strings; pushes all strings down [bytes].
-    extra_variables : added to their number, but not to the strings; pushes the stack pointer down
-        by a pointer each.
-
-    Strings and their number (made even) come to the same size for every program, so that the
-    places of strings and stack depend on who starts it only.
+    LD_PRELOAD is always there, as valgrind sets it. Strings and their number (made even) come to
+    the same size for every program, so that the stack's place depends on who starts it only.
     """
     variables = {"LD_PRELOAD": preload, **_ENVIRONMENT}
     if (len(program.argv) + len(variables)) % 2 == 0:  # TC_PAD makes it one more
         variables["TC_EVEN"] = ""
-    variables |= {f"TC_{number:03}": "" for number in range(extra_variables)}
     strings = [*program.argv, program.argv[0], *(f"{k}={v}" for k, v in variables.items())]
     taken = sum(len(text.encode()) + 1 for text in strings) + len("TC_PAD=") + 1
     if taken > STACK_BYTES:
         raise ValueError(f"{program.name}: {taken} bytes of arguments, expected {STACK_BYTES}")
-    return {**variables, "TC_PAD": "x" * (STACK_BYTES - taken + extra_bytes)}
+    return {**variables, "TC_PAD": "x" * (STACK_BYTES - taken)}
 
 
 def programs(directory: Path) -> list[Program]:
