@@ -54,27 +54,23 @@ static void close_meter(struct tc_meter *meter)
 }
 
 static void run(struct tc_window *window, const struct tc_meter *meter,
-                const struct tc_window_rule *rule, tc_window_watch watch)
+                const struct tc_window_rule *rule, tc_window_watch watch, void *context)
 {
     struct tc_error err = {""};
     assert_int_equal(tc_window_open(window, meter, rule, &err), 0);
     assert_int_equal(tc_source_perf.start(meter->counters, &err), 0);
-    if (tc_window_run(window, meter, watch, NULL, &err) != 0) {
+    if (tc_window_run(window, meter, watch, context, &err) != 0) {
         fail_msg("%s", err.message);
     }
     assert_int_equal(tc_source_perf.stop(meter->counters, &err), 0);
 }
 
 /* Slots of the series: cpu-clock, page-faults. */
-static void check_series(const struct tc_window *window, const struct tc_series *series)
+static void check_growth(const struct tc_window *window, const struct tc_series *series)
 {
-    uint64_t period = window->rule.sample_ns;
     const struct tc_reading *begin = &window->begin.counters[series->first_slot];
     const struct tc_reading *end = &window->end.counters[series->first_slot];
     size_t last = series->rows - 1;
-    /* As many as there are periods, but for those in which the machine stood still. */
-    uint64_t periods = (window->end.t_ns - window->begin.t_ns) / period;
-    assert_in_range(series->rows, periods - 3, 2 * periods + 2);
     for (size_t row = 1; row < series->rows; row++) {
         const uint64_t *before = &series->counts[2 * (row - 1)];
         const uint64_t *now = &series->counts[2 * row];
@@ -87,6 +83,14 @@ static void check_series(const struct tc_window *window, const struct tc_series 
     assert_int_equal(series->t_ns[last], window->end.t_ns - window->begin.t_ns);
     assert_int_equal(series->counts[2 * last], end[0].raw - begin[0].raw);
     assert_int_equal(series->counts[2 * last + 1], end[1].raw - begin[1].raw);
+}
+
+/* As many as there are periods, but for those in which the machine stood still. */
+static void check_series(const struct tc_window *window, const struct tc_series *series)
+{
+    uint64_t periods = (window->end.t_ns - window->begin.t_ns) / window->rule.sample_ns;
+    assert_in_range(series->rows, periods - 3, 2 * periods + 2);
+    check_growth(window, series);
 }
 
 /* What a load would share. */
@@ -133,7 +137,7 @@ static void the_kernel_samples_every_cpu(void **state)
     meter.page = &page;
     for (int round = 0; round < 2; round++) {
         struct tc_window window;
-        run(&window, &meter, &rule, fault_pages);
+        run(&window, &meter, &rule, fault_pages, NULL);
         assert_int_equal(window.counts.count, cpus.count);
         assert_int_equal(window.counts.lost, 0);
         assert_int_equal(window.drained.lost, 0);
@@ -147,6 +151,41 @@ static void the_kernel_samples_every_cpu(void **state)
         tc_window_close(&window);
     }
     drop_page(fd);
+    close_meter(&meter);
+}
+
+static int count_wakeups(void *context, struct tc_error *err)
+{
+    (void)err;
+    *(size_t *)context += 1;
+    return 0;
+}
+
+/* Not even where the kernel takes no samples of a CPU that idles, and still up to the end's. */
+static void without_a_load_nobody_wakes_up_for_samples(void **state)
+{
+    (void)state;
+    struct tc_cpus cpus;
+    struct tc_window window;
+    size_t wakeups = 0;
+    const struct tc_window_rule rule = {
+        .duration_ns = 1500 * MS, .max_ns = 5000 * MS, .sample_ns = 50 * MS};
+    assert_int_equal(tc_cpus_online(&cpus, NULL), 0);
+    struct tc_meter meter =
+        open_meter(&cpus, "cpu-clock,page-faults", rule.sample_ns, TC_SCOPE_CPU);
+    if (meter.counters->sampling != TC_SAMPLING_RING) {
+        print_message("%s\n", meter.counters->sampling_reason);
+        close_meter(&meter);
+        SKIP("this kernel does not sample groups by a clock, or not for this user");
+    }
+    run(&window, &meter, &rule, count_wakeups, &wakeups);
+    assert_in_range(wakeups, 1, 3); /* a look after a second, the end */
+    for (size_t i = 0; i < window.counts.count; i++) {
+        const struct tc_series *series = &window.counts.series[i];
+        assert_true(series->rows >= wakeups);
+        check_growth(&window, series);
+    }
+    tc_window_close(&window);
     close_meter(&meter);
 }
 
@@ -164,7 +203,7 @@ static void a_process_tree_is_read_at_each_wakeup(void **state)
         SKIP("page faults of this process may not be counted");
     }
     struct tc_window window;
-    run(&window, &meter, &rule, fault_pages);
+    run(&window, &meter, &rule, fault_pages, NULL);
     const struct tc_series *series = &window.counts.series[0];
     assert_int_equal(series->rows, window.rows);
     /* Each wake-up faulted before its sample was taken. */
@@ -206,7 +245,7 @@ static void a_window_lasts_for_what_is_under_way(void **state)
         int fd = make_page(cases[i].connections);
         tc_page_add(&page.threads[0], TC_COUNT_STARTED, cases[i].under_way);
         meter.page = &page;
-        run(&window, &meter, &rule, end_four);
+        run(&window, &meter, &rule, end_four, NULL);
         uint64_t completed =
             window.end.counts[TC_COUNT_COMPLETED] - window.begin.counts[TC_COUNT_COMPLETED];
         assert_int_equal(window.under_way, cases[i].counted);
@@ -260,6 +299,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_kernel_samples_every_cpu),
+        cmocka_unit_test(without_a_load_nobody_wakes_up_for_samples),
         cmocka_unit_test(a_process_tree_is_read_at_each_wakeup),
         cmocka_unit_test(a_window_lasts_for_what_is_under_way),
         cmocka_unit_test(missing_samples_are_counted),
