@@ -4,7 +4,7 @@
 
 #include "collector/provenance.h"
 #include "collector/record.h"
-#include "collector/source.h"
+#include "collector/source_proc.h"
 
 static json_t *words(char *const *argv)
 {
@@ -93,20 +93,29 @@ static json_t *build_network(const struct tc_network *network)
                      network->load_address, "rps", rps, "reason", network_reason(network->kind));
 }
 
-static json_t *build_source(const struct tc_header *header, const struct tc_source *source)
+static json_t *build_source(const char *name, const struct tc_source_report *report)
+{
+    json_t *reason = report->reason[0] == '\0' ? json_null() : json_string(report->reason);
+    return json_pack("{s:s, s:b, s:o, s:s}", "name", name, "available", (int)report->available,
+                     "reason", reason, "scope", tc_scope_name(report->scope));
+}
+
+static json_t *build_probed(const struct tc_header *header, const struct tc_source *source)
 {
     struct tc_source_report report;
     source->probe(header->options->server_cpus.ids[0], &report);
-    json_t *reason = report.reason[0] == '\0' ? json_null() : json_string(report.reason);
-    return json_pack("{s:s, s:b, s:o, s:s}", "name", source->name, "available",
-                     (int)report.available, "reason", reason, "scope", tc_scope_name(report.scope));
+    return build_source(source->name, &report);
 }
 
 static json_t *build_sources(const struct tc_header *header)
 {
-    return header->machine != NULL ? json_pack("[o]", build_source(header, &tc_source_softpmu))
-                                   : json_pack("[o, o]", build_source(header, &tc_source_perf),
-                                               build_source(header, &tc_source_proc));
+    struct tc_source_report proc;
+    if (header->machine != NULL) {
+        return json_pack("[o]", build_probed(header, &tc_source_softpmu));
+    }
+    tc_proc_report(header->system, &proc);
+    return json_pack("[o, o]", build_probed(header, &tc_source_perf),
+                     build_source(tc_source_proc.name, &proc));
 }
 
 /* What a pass counts on its first CPU it counts on each. */

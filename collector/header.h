@@ -12,7 +12,8 @@ struct tc_header {
     const struct tc_softpmu_page *machine; /* NULL: this machine is what is measured */
     struct tc_counters *const *counters;   /* one per pass */
     size_t counters_count;
-    uint64_t window_ns; /* as used */
+    const struct tc_counters *system; /* of this machine or of the simulated one */
+    uint64_t window_ns;               /* as used */
     uint64_t idle_resolution_ns;
     uint64_t tsc_hz;
     const char *tsc_how;

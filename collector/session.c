@@ -32,6 +32,7 @@ static int write_header(struct tc_session *session, bool connected, struct tc_er
         .machine = session->softpmu.page,
         .counters = session->counters,
         .counters_count = session->passes_count,
+        .system = session->system,
         .window_ns = session->window_ns,
         .idle_resolution_ns = tc_window_idle_resolution_ns(&meter, 0),
         .tsc_hz = session->tsc_hz,

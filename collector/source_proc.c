@@ -112,23 +112,23 @@ static int open_files(struct proc_counters *proc, pid_t pid, struct tc_error *er
     }
     static const struct {
         const char *name;
+        int file;
         bool of_process;
-        bool optional;
-    } paths[FILES] = {{"stat", false, false},
-                      {"timer_list", false, true},
-                      {"meminfo", false, false},
-                      {"net/dev", true, false},
-                      {"net/snmp", true, false}};
-    for (int i = 0; i < FILES; i++) {
+    } paths[] = {{"stat", FILE_STAT, false},
+                 {"meminfo", FILE_MEMINFO, false},
+                 {"net/dev", FILE_NET_DEV, true},
+                 {"net/snmp", FILE_SNMP, true}};
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         char path[64];
         (void)snprintf(path, sizeof(path), "/proc/%s%s%s", paths[i].of_process ? process : "",
                        paths[i].of_process ? "/" : "", paths[i].name);
-        proc->files[i] = open(path, O_RDONLY | O_CLOEXEC);
-        if (proc->files[i] < 0 && !paths[i].optional) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) {
             return tc_error_set(err, errno, "%s: %s; is /proc mounted?", path, strerror(errno));
         }
-        int rc = proc->files[i] < 0 ? 0 : grow_for(proc, proc->files[i]);
-        if (rc != 0 && !paths[i].optional) {
+        proc->files[paths[i].file] = fd;
+        int rc = grow_for(proc, fd);
+        if (rc != 0) {
             return tc_error_set(err, -rc, "reading %s: %s", path, strerror(-rc));
         }
     }
@@ -169,20 +169,29 @@ static void name_slots(struct proc_counters *proc)
     }
 }
 
+/* What grow_for() left in the buffer is parsed: the kernel makes this text at some expense. */
+static int parse_timers(struct proc_counters *proc, int fd, struct tc_error *err)
+{
+    int rc = grow_for(proc, fd);
+    return rc == 0 ? tc_procfs_idle_ns(proc->buffer, &proc->cpus, proc->idle_fine_ns, err)
+                   : tc_error_set(err, -rc, "reading /proc/timer_list: %s", strerror(-rc));
+}
+
 /* The fine idle clock is there for root only, and only where the kernel is tickless. */
-static void try_timers(struct proc_counters *proc)
+static void open_timers(struct proc_counters *proc)
 {
     struct tc_error err = {"/proc/timer_list cannot be read: it is root's"};
-    bool readable = proc->files[FILE_TIMERS] >= 0 && read_file(proc, FILE_TIMERS, &err) == 0 &&
-                    tc_procfs_idle_ns(proc->buffer, &proc->cpus, proc->idle_fine_ns, &err) == 0;
-    for (size_t i = 0; i < proc->cpus.count && !readable; i++) {
-        slot_missing(&proc->base.slots[tc_proc_cpu_slot(i, TC_PROC_IDLE_FINE)],
-                     proc->files[FILE_TIMERS] < 0 ? TC_STATUS_NOT_PERMITTED : TC_STATUS_UNSUPPORTED,
-                     err.message);
+    int fd = open("/proc/timer_list", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && parse_timers(proc, fd, &err) == 0) {
+        proc->files[FILE_TIMERS] = fd;
+        return;
     }
-    if (!readable && proc->files[FILE_TIMERS] >= 0) {
-        (void)close(proc->files[FILE_TIMERS]);
-        proc->files[FILE_TIMERS] = -1;
+    for (size_t i = 0; i < proc->cpus.count; i++) {
+        slot_missing(&proc->base.slots[tc_proc_cpu_slot(i, TC_PROC_IDLE_FINE)],
+                     fd < 0 ? TC_STATUS_NOT_PERMITTED : TC_STATUS_UNSUPPORTED, err.message);
+    }
+    if (fd >= 0) {
+        (void)close(fd);
     }
 }
 
@@ -238,7 +247,7 @@ static int proc_open(struct tc_counters **counters, const struct tc_source_reque
         return rc;
     }
     name_slots(proc);
-    try_timers(proc);
+    open_timers(proc);
     *counters = &proc->base;
     return 0;
 }
@@ -348,21 +357,26 @@ static int proc_start_stop(struct tc_counters *counters, struct tc_error *err)
     return 0;
 }
 
+void tc_proc_report(const struct tc_counters *counters, struct tc_source_report *report)
+{
+    const struct tc_slot *fine = &counters->slots[tc_proc_cpu_slot(0, TC_PROC_IDLE_FINE)];
+    *report = (struct tc_source_report){.available = true, .scope = TC_SCOPE_CPU};
+    (void)snprintf(report->reason, sizeof(report->reason), "%s", fine->reason);
+}
+
 static void proc_probe(int cpu, struct tc_source_report *report)
 {
     const struct tc_cpus cpus = {.count = 1, .ids = {cpu}};
     const struct tc_source_request request = {.cpus = &cpus};
     struct tc_counters *counters = NULL;
     struct tc_error err;
-    *report = (struct tc_source_report){.available = true, .scope = TC_SCOPE_CPU};
+    *report = (struct tc_source_report){.scope = TC_SCOPE_CPU};
     if (proc_open(&counters, &request, &err) != 0 || counters == NULL) {
-        report->available = false;
         (void)snprintf(report->reason, sizeof(report->reason), "%.*s", TC_REASON_MAX - 1,
                        err.message);
         return;
     }
-    const struct tc_slot *fine = &counters->slots[tc_proc_cpu_slot(0, TC_PROC_IDLE_FINE)];
-    (void)snprintf(report->reason, sizeof(report->reason), "%s", fine->reason);
+    tc_proc_report(counters, report);
     proc_close(counters);
 }
 

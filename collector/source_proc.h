@@ -43,6 +43,9 @@ static inline size_t tc_proc_system_slot(size_t cpus, enum tc_proc_system_value 
  * TC_PROC_SYSTEM_VALUES) of them, zeroed. */
 void tc_proc_name_slots(const struct tc_cpus *cpus, struct tc_slot *slots);
 
+/* What an open set says of the source, as its probe() does by opening another. */
+void tc_proc_report(const struct tc_counters *counters, struct tc_source_report *report);
+
 /* Length of a tick of /proc/stat. */
 uint64_t tc_proc_tick_ns(void);
 
