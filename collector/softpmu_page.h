@@ -108,7 +108,7 @@ struct tc_softpmu_page {
 static inline struct tc_softpmu_cpu *tc_softpmu_page_cpu(const struct tc_softpmu_page *page,
                                                          uint32_t cpu)
 {
-    return (struct tc_softpmu_cpu *)((uintptr_t)page + page->cpus_offset + page->cpu_stride * cpu);
+    return (void *)((char *)page + page->cpus_offset + page->cpu_stride * cpu);
 }
 
 /* An event's value so far; for one that does not vary, any variant gives the same. Cumulative. */

@@ -74,13 +74,14 @@ static struct tc_snoop snoop_one(struct tc_core *snooped, uint64_t line, uint64_
     if (l1d_word & TC_LINE_MODIFIED)
         count_snooped(snooped, TC_SLOT_SNOOPED_L1D_M_OUT);
     for (uint32_t v = 0; v < count; v++) {
-        if ((variants >> v & 1) == 0)
+        uint64_t bit = UINT64_C(1) << v;
+        if ((variants & bit) == 0)
             continue;
         bool modified = (l2_word[v] | l1d_word) & TC_LINE_MODIFIED;
         bool shared = !invalidate && (l2_word[v] | l1d_word | l1i_word) != 0;
         count_answer(snooped, v, l2_word[v], shared, modified);
-        answer.modified |= (uint64_t)modified << v;
-        answer.shared |= (uint64_t)shared << v;
+        answer.modified |= modified ? bit : 0;
+        answer.shared |= shared ? bit : 0;
     }
     return answer;
 }

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,18 +19,14 @@ struct reader {
     int rc;
 };
 
-static void __attribute__((format(printf, 2, 3)))
-refuse(struct reader *reader, const char *format, ...)
-{
-    if (reader->rc != 0)
-        return;
-    char message[sizeof(reader->err->message)];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(message, sizeof(message), format, args);
-    va_end(args);
-    reader->rc = tc_error_set(reader->err, EINVAL, "%s: %s", reader->origin, message);
-}
+/* reader, format, arguments of the format. */
+#define REFUSE(reader, ...)                                                                        \
+    do {                                                                                           \
+        if ((reader)->rc == 0)                                                                     \
+            (reader)->rc = SET_ERROR(reader, __VA_ARGS__, "");                                     \
+    } while (0)
+#define SET_ERROR(reader, format, ...)                                                             \
+    tc_error_set((reader)->err, EINVAL, "%s: " format "%s", (reader)->origin, __VA_ARGS__)
 
 /* section: where the object stands, "" at the top; for messages "section.key". */
 static const char *dot(const char *section)
@@ -50,7 +45,7 @@ static void only_keys(struct reader *reader, const json_t *object, const char *s
         while (keys[i] != NULL && strcmp(keys[i], key) != 0)
             i++;
         if (keys[i] == NULL)
-            refuse(reader, "%s%s%.40s: no such key", section, dot(section), key);
+            REFUSE(reader, "%s%s%.40s: no such key", section, dot(section), key);
     }
 }
 
@@ -59,7 +54,7 @@ static const json_t *object_at(struct reader *reader, const json_t *parent, cons
 {
     const json_t *object = json_object_get(parent, key);
     if (!json_is_object(object)) {
-        refuse(reader, "%s: expected an object", key);
+        REFUSE(reader, "%s: expected an object", key);
         return NULL;
     }
     only_keys(reader, object, key, keys);
@@ -73,13 +68,13 @@ static const json_t *constant(struct reader *reader, const json_t *parent, const
     static const char *const keys[] = {"value", "source", NULL};
     const json_t *object = json_object_get(parent, key);
     if (!json_is_object(object)) {
-        refuse(reader, "%s%s%s: expected {\"value\": ..., \"source\": ...}", section, dot(section),
+        REFUSE(reader, "%s%s%s: expected {\"value\": ..., \"source\": ...}", section, dot(section),
                key);
         return NULL;
     }
     only_keys(reader, object, key, keys);
     if (json_string_length(json_object_get(object, "source")) == 0)
-        refuse(reader, "%s%s%s.source: expected where the value comes from", section, dot(section),
+        REFUSE(reader, "%s%s%s.source: expected where the value comes from", section, dot(section),
                key);
     return json_object_get(object, "value");
 }
@@ -89,12 +84,12 @@ static uint64_t whole(struct reader *reader, const json_t *parent, const char *s
 {
     const json_t *value = constant(reader, parent, section, key);
     if (!json_is_integer(value) || json_integer_value(value) < 0) {
-        refuse(reader, "%s%s%s: expected a whole number", section, dot(section), key);
+        REFUSE(reader, "%s%s%s: expected a whole number", section, dot(section), key);
         return low;
     }
     uint64_t number = (uint64_t)json_integer_value(value);
     if (number < low || number > high) {
-        refuse(reader, "%s%s%s: %" PRIu64 " is not within %" PRIu64 " to %" PRIu64, section,
+        REFUSE(reader, "%s%s%s: %" PRIu64 " is not within %" PRIu64 " to %" PRIu64, section,
                dot(section), key, number, low, high);
         return low;
     }
@@ -106,7 +101,7 @@ static uint64_t power_of_two(struct reader *reader, const json_t *parent, const 
 {
     uint64_t number = whole(reader, parent, section, key, low, high);
     if ((number & (number - 1)) != 0)
-        refuse(reader, "%s%s%s: %" PRIu64 " is not a power of two", section, dot(section), key,
+        REFUSE(reader, "%s%s%s: %" PRIu64 " is not a power of two", section, dot(section), key,
                number);
     return number;
 }
@@ -116,7 +111,7 @@ static double clocks(struct reader *reader, const json_t *timing, const char *ke
     double number = json_number_value(constant(reader, timing, "timing", key));
     if (!json_is_number(json_object_get(json_object_get(timing, key), "value")) || number < 0 ||
         number > 10000)
-        refuse(reader, "timing.%s: expected 0 to 10000 clocks", key);
+        REFUSE(reader, "timing.%s: expected 0 to 10000 clocks", key);
     return number;
 }
 
@@ -124,7 +119,7 @@ static void text(struct reader *reader, const json_t *value, const char *key, ch
 {
     size_t length = json_string_length(value);
     if (length == 0 || length >= size)
-        refuse(reader, "%s: expected a text of 1 to %zu bytes", key, size - 1);
+        REFUSE(reader, "%s: expected a text of 1 to %zu bytes", key, size - 1);
     else
         (void)snprintf(to, size, "%s", json_string_value(value));
 }
@@ -136,7 +131,7 @@ static void name(struct reader *reader, const json_t *value, const char *key, bo
     static const char allowed[] = "-abcdefghijklmnopqrstuvwxyz0123456789";
     text(reader, value, key, to, size);
     if (reader->rc == 0 && to[strspn(to, dashes ? allowed : allowed + 1)] != '\0')
-        refuse(reader, "%s: '%.40s' has other characters than a-z, 0-9%s", key, to,
+        REFUSE(reader, "%s: '%.40s' has other characters than a-z, 0-9%s", key, to,
                dashes ? " and -" : "");
 }
 
@@ -148,7 +143,7 @@ static void check_sets(struct reader *reader, const char *key, uint64_t bytes, u
         return;
     uint64_t sets = bytes / ways / line_bytes;
     if (sets * ways * line_bytes != bytes || sets == 0 || (sets & (sets - 1)) != 0)
-        refuse(reader,
+        REFUSE(reader,
                "%s: %" PRIu64 " bytes in %u ways of %u-byte lines: bytes / ways / line_bytes must "
                "be a power of two",
                key, bytes, ways, line_bytes);
@@ -160,7 +155,7 @@ static uint32_t line_bytes(struct reader *reader, const json_t *object, const ch
 {
     uint32_t bytes = (uint32_t)power_of_two(reader, object, section, "line_bytes", 16, 256);
     if (expected != 0 && bytes != expected)
-        refuse(reader, "%s.line_bytes: %u, but l1i's is %u, and all must be the same", section,
+        REFUSE(reader, "%s.line_bytes: %u, but l1i's is %u, and all must be the same", section,
                bytes, expected);
     return bytes;
 }
@@ -181,7 +176,7 @@ static void read_variant(struct reader *reader, const json_t *object, struct tc_
     static const char *const keys[] = {"name", "bytes", NULL};
     struct tc_machine_variant *variant = &machine->variant[machine->variants];
     if (!json_is_object(object)) {
-        refuse(reader, "l2.variants: expected a list of objects");
+        REFUSE(reader, "l2.variants: expected a list of objects");
         return;
     }
     only_keys(reader, object, "l2.variants", keys);
@@ -191,7 +186,7 @@ static void read_variant(struct reader *reader, const json_t *object, struct tc_
     check_sets(reader, "l2.variants", variant->l2_bytes, machine->l2_ways, machine->l1d.line_bytes);
     for (uint32_t v = 0; v < machine->variants; v++) {
         if (strcmp(machine->variant[v].name, variant->name) == 0)
-            refuse(reader, "l2.variants: '%s' is there twice", variant->name);
+            REFUSE(reader, "l2.variants: '%s' is there twice", variant->name);
     }
     machine->variants++;
 }
@@ -205,7 +200,7 @@ static void read_l2(struct reader *reader, const json_t *root, struct tc_machine
     const json_t *list = json_object_get(l2, "variants");
     size_t count = json_array_size(list);
     if (count < 1 || count > TC_SOFTPMU_VARIANTS_MAX)
-        refuse(reader, "l2.variants: expected a list of 1 to %d", TC_SOFTPMU_VARIANTS_MAX);
+        REFUSE(reader, "l2.variants: expected a list of 1 to %d", TC_SOFTPMU_VARIANTS_MAX);
     for (size_t i = 0; i < count && reader->rc == 0; i++)
         read_variant(reader, json_array_get(list, i), machine);
 }
@@ -226,7 +221,7 @@ static void read_predictor(struct reader *reader, const json_t *root,
         (uint32_t)whole(reader, object, section, "history_bits", 0, TC_HISTORY_BITS_MAX);
     predictor->return_stack = (uint32_t)whole(reader, object, section, "return_stack", 1, 1024);
     if (predictor->btb_entries < predictor->btb_ways)
-        refuse(reader, "predictor.btb_entries: %u, but btb_ways is %u", predictor->btb_entries,
+        REFUSE(reader, "predictor.btb_entries: %u, but btb_ways is %u", predictor->btb_entries,
                predictor->btb_ways);
 }
 
@@ -263,17 +258,17 @@ static void read_timing(struct reader *reader, const json_t *root, struct tc_mac
     for (size_t i = 0; keys[i] != NULL; i++)
         *values[i] = clocks(reader, object, keys[i]);
     if (timing->issue_cpi <= 0)
-        refuse(reader, "timing.issue_cpi: expected more than 0");
+        REFUSE(reader, "timing.issue_cpi: expected more than 0");
 }
 
 static void read_left_out(struct reader *reader, const json_t *root)
 {
     const json_t *list = json_object_get(root, "left_out");
     if (json_array_size(list) == 0)
-        refuse(reader, "left_out: expected a list of what the machine has and the model has not");
+        REFUSE(reader, "left_out: expected a list of what the machine has and the model has not");
     for (size_t i = 0; i < json_array_size(list); i++) {
         if (json_string_length(json_array_get(list, i)) == 0)
-            refuse(reader, "left_out: expected texts");
+            REFUSE(reader, "left_out: expected texts");
     }
 }
 
@@ -283,7 +278,7 @@ static void read_machine(struct reader *reader, const json_t *root, struct tc_ma
         "name", "description", "qemu_cpu",  "guest", "clock_hz", "fetch_block_bytes", "l1i", "l1d",
         "l2",   "llc",         "predictor", "bus",   "timing",   "left_out",          NULL};
     if (!json_is_object(root)) {
-        refuse(reader, "expected an object");
+        REFUSE(reader, "expected an object");
         return;
     }
     only_keys(reader, root, "", keys);
@@ -295,7 +290,7 @@ static void read_machine(struct reader *reader, const json_t *root, struct tc_ma
     text(reader, json_object_get(root, "guest"), "guest", machine->guest, sizeof(machine->guest));
     if (reader->rc == 0 && strcmp(machine->guest, "i386") != 0 &&
         strcmp(machine->guest, "x86_64") != 0)
-        refuse(reader, "guest: '%s' is neither i386 nor x86_64", machine->guest);
+        REFUSE(reader, "guest: '%s' is neither i386 nor x86_64", machine->guest);
     machine->clock_hz = whole(reader, root, "", "clock_hz", 1000000, UINT64_C(100000000000));
     read_cache(reader, root, "l1i", 0, &machine->l1i);
     read_cache(reader, root, "l1d", machine->l1i.line_bytes, &machine->l1d);
@@ -327,7 +322,7 @@ static void keep_variant(struct reader *reader, const char *wanted, struct tc_ma
             return;
         }
     }
-    refuse(reader, "%s has no variant '%.40s'; it has %s", machine->name, wanted, known);
+    REFUSE(reader, "%s has no variant '%.40s'; it has %s", machine->name, wanted, known);
 }
 
 static int read_root(json_t *root, const json_error_t *json_error, const char *origin,
@@ -335,8 +330,7 @@ static int read_root(json_t *root, const json_error_t *json_error, const char *o
 {
     if (root == NULL)
         return tc_error_set(err, EINVAL, "%s:%d: %s", origin, json_error->line, json_error->text);
-    struct tc_error unused;
-    struct reader reader = {.origin = origin, .err = err != NULL ? err : &unused};
+    struct reader reader = {.origin = origin, .err = err};
     *machine = (struct tc_machine){0};
     read_machine(&reader, root, machine);
     keep_variant(&reader, variant, machine);

@@ -54,18 +54,18 @@ struct tc_machine {
     char qemu_cpu[TC_MACHINE_TEXT_MAX];
     char guest[TC_SOFTPMU_NAME_MAX]; /* "i386" or "x86_64" */
     uint64_t clock_hz;
-    uint32_t fetch_block_bytes;
+    uint64_t bus_clock_hz; /* 0: no front-side bus whose data clocks could be counted */
     struct tc_cache_geometry l1i;
     struct tc_cache_geometry l1d;
+    struct tc_cache_geometry llc; /* one, shared by all CPUs */
+    struct tc_machine_variant variant[TC_SOFTPMU_VARIANTS_MAX];
+    struct tc_machine_timing timing;
+    struct tc_machine_predictor predictor;
+    uint32_t fetch_block_bytes;
     uint32_t l2_ways;
     uint32_t variants;
-    struct tc_machine_variant variant[TC_SOFTPMU_VARIANTS_MAX];
-    bool has_llc;
-    struct tc_cache_geometry llc; /* one, shared by all CPUs */
-    struct tc_machine_predictor predictor;
-    uint64_t bus_clock_hz; /* 0: no front-side bus whose data clocks could be counted */
     uint32_t bus_width_bytes;
-    struct tc_machine_timing timing;
+    bool has_llc;
 };
 
 /* Reads and checks a machine file. variant: the only one to keep; NULL: all. -EINVAL (what the file

@@ -21,7 +21,7 @@ int tc_predictor_init(struct tc_predictor *predictor, const struct tc_machine_pr
         .stack = calloc(geometry->return_stack, sizeof(*predictor->stack)),
         .set_mask = sets - 1,
         .index_shift = geometry->index_shift,
-        .ways = geometry->btb_ways,
+        .last_way = geometry->btb_ways - 1,
         .history_mask = (1u << geometry->history_bits) - 1,
         .stack_entries = geometry->return_stack,
     };
@@ -61,7 +61,7 @@ static void move_to_front(struct tc_btb_set *set, uint32_t position)
 /* The branch's way, made the latest used; -1: not in the BTB. */
 static int find(const struct tc_predictor *predictor, struct tc_btb_set *set, uint64_t address)
 {
-    for (uint32_t position = 0; position < predictor->ways; position++) {
+    for (uint32_t position = 0; position <= predictor->last_way; position++) {
         uint32_t way = way_at(set, position);
         if (set->tag[way] == address) {
             move_to_front(set, position);
@@ -75,7 +75,7 @@ static int find(const struct tc_predictor *predictor, struct tc_btb_set *set, ui
 static uint32_t insert(const struct tc_predictor *predictor, struct tc_btb_set *set,
                        uint64_t address)
 {
-    move_to_front(set, predictor->ways - 1);
+    move_to_front(set, predictor->last_way);
     uint32_t way = way_at(set, 0);
     set->tag[way] = address;
     set->counters[way] = WEAKLY_TAKEN;

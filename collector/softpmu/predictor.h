@@ -51,7 +51,7 @@ struct tc_predictor {
     uint64_t *stack;   /* return addresses, a ring */
     uint64_t set_mask;
     uint32_t index_shift;
-    uint32_t ways;
+    uint32_t last_way; /* ways - 1 */
     uint32_t history_mask;
     uint32_t stack_entries;
     uint32_t stack_top; /* next free place */

@@ -57,6 +57,9 @@ static const struct definition definitions[] = {
     {"BTB_MISSES", "branches", SIMULATED, SUM(BTB_MISSES)},
     {"BUS_TRAN_BRD", "transactions", SIMULATED, SUM(V(TC_VSLOT_BUS_BRD))},
     {"BUS_TRAN_RFO", "transactions", SIMULATED, SUM(V(TC_VSLOT_BUS_RFO))},
+    /* libpfm4 spells two of them in another way than Intel: both will do. */
+    {"BUS_TRANS_BRD", "transactions", SIMULATED, SUM(V(TC_VSLOT_BUS_BRD))},
+    {"BUS_TRANS_RFO", "transactions", SIMULATED, SUM(V(TC_VSLOT_BUS_RFO))},
     {"BUS_TRAN_IFETCH", "transactions", SIMULATED, SUM(V(TC_VSLOT_BUS_IFETCH))},
     {"BUS_TRAN_INVAL", "transactions", SIMULATED, SUM(V(TC_VSLOT_BUS_INVAL))},
     {"BUS_TRANS_WB", "transactions", SIMULATED, SUM(V(TC_VSLOT_BUS_WB))},

@@ -330,7 +330,7 @@ static void run_trace(const struct models *m, uint32_t cpus, uint64_t seed)
     uint64_t random = seed * UINT64_C(0x9e3779b97f4a7c15);
     for (int i = 0; i < 30000; i++) {
         uint64_t r = models_random(&random);
-        uint64_t address = next_address(&random, 24 * 1024);
+        uint64_t address = next_address(&random, 24576);
         /* Mostly loads, so that lines come to be shared. */
         touch(models_core(m, (uint32_t)(r % cpus)), r >> 8 & 3 ? LOAD : (r >> 10) % ACCESSES,
               address);
