@@ -73,6 +73,16 @@ static bool blocks_fit(const struct tc_softpmu_page *page)
            page->cpus <= room / page->cpu_stride;
 }
 
+int tc_softpmu_check(const struct tc_softpmu *softpmu, struct tc_error *err)
+{
+    uint32_t state = atomic_load_explicit(&softpmu->page->state, memory_order_acquire);
+    if (state == TC_SOFTPMU_FAILED) {
+        return tc_error_set(err, EIO, "the simulated machine's counters failed: %.*s",
+                            TC_SOFTPMU_MESSAGE_MAX, softpmu->page->message);
+    }
+    return state == TC_SOFTPMU_ARMED ? 0 : -EAGAIN;
+}
+
 static int check_page(const struct tc_softpmu *softpmu, size_t cpus, struct tc_error *err)
 {
     const struct tc_softpmu_page *page = softpmu->page;
@@ -90,6 +100,11 @@ static int check_page(const struct tc_softpmu *softpmu, size_t cpus, struct tc_e
                             "the simulated machine's page has version %u, expected %d: build "
                             "plugin and collector together",
                             page->version, TC_SOFTPMU_VERSION);
+    }
+    /* A plugin that could not begin has no more to tell than why. */
+    int rc = tc_softpmu_check(softpmu, err);
+    if (rc != 0 && rc != -EAGAIN) {
+        return rc;
     }
     if (page->total_bytes != softpmu->bytes || !blocks_fit(page) || !tables_fit(page)) {
         return tc_error_set(err, EPROTO,
@@ -140,16 +155,6 @@ void tc_softpmu_unmap(struct tc_softpmu *softpmu)
 void tc_softpmu_arm(const struct tc_softpmu *softpmu)
 {
     atomic_store_explicit(&softpmu->page->wanted, TC_SOFTPMU_ARM, memory_order_release);
-}
-
-int tc_softpmu_check(const struct tc_softpmu *softpmu, struct tc_error *err)
-{
-    uint32_t state = atomic_load_explicit(&softpmu->page->state, memory_order_acquire);
-    if (state == TC_SOFTPMU_FAILED) {
-        return tc_error_set(err, EIO, "the simulated machine's counters failed: %.*s",
-                            TC_SOFTPMU_MESSAGE_MAX, softpmu->page->message);
-    }
-    return state == TC_SOFTPMU_ARMED ? 0 : -EAGAIN;
 }
 
 static void name_slot(struct tc_slot *slot, const struct tc_softpmu_page *page,

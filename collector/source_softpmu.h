@@ -14,7 +14,8 @@ struct tc_softpmu {
 
 /* Maps the page of the file. cpus: how many the machine is to have. Errors: -EAGAIN (not made yet),
  * -EPROTO (not a page, another version's or another machine's; the message says what was found),
- * errno of fstat and mmap. The caller keeps fd. */
+ * -EIO (the plugin could not begin; the message is its), errno of fstat and mmap. The caller keeps
+ * fd. */
 TC_MUST_CHECK int tc_softpmu_map(struct tc_softpmu *softpmu, int fd, size_t cpus,
                                  struct tc_error *err);
 void tc_softpmu_unmap(struct tc_softpmu *softpmu);

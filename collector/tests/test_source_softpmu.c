@@ -265,6 +265,11 @@ static void a_page_that_cannot_be_trusted_is_refused(void **state)
     f->page->version++;
     refuse(f, CPUS, -EPROTO, "has version 2, expected 1");
     memcpy(f->page, &good, sizeof(good));
+    f->page->cpus = 0;
+    (void)snprintf(f->page->message, sizeof(f->page->message), "l1d.ways: given 3");
+    become(f, TC_SOFTPMU_FAILED);
+    refuse(f, CPUS, -EIO, "l1d.ways: given 3");
+    memcpy(f->page, &good, sizeof(good));
     f->page->event[WRITER_CYCLES].terms[1].slot = 3; /* of the second variant already */
     refuse(f, CPUS, -EPROTO, "contradicts itself");
     memcpy(f->page, &good, sizeof(good));
