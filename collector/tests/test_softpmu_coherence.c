@@ -1,4 +1,5 @@
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 #include "collector/tests/check.h"
@@ -108,6 +109,25 @@ static void readers_share(void **state)
     tc_core_load(models_core(&m, 0), LINE, 4);
     expect(&m, 0, "hitm_received", 1);
     expect(&m, 2, "BUS_HITM_DRV", 1);
+    models_check_coherence(&m, 256);
+    models_free(&m);
+}
+
+static void an_upgraded_line_stays_owned_in_the_l2(void **state)
+{
+    (void)state;
+    struct models m = new_models(2);
+    tc_core_load(models_core(&m, 0), LINE, 4);
+    tc_core_load(models_core(&m, 1), LINE, 4);
+    tc_core_store(models_core(&m, 0), LINE, 4);
+    tc_core_fetch(models_core(&m, 0), LINE);  /* the L1D's copy is clean now, the L2's modified */
+    for (uint64_t way = 1; way <= 4; way++) { /* and leaves the L1D */
+        tc_core_load(models_core(&m, 0), LINE + way * 4096, 4);
+    }
+    tc_core_store(models_core(&m, 0), LINE, 4);
+    expect(&m, 0, "BUS_TRAN_INVAL", 1);
+    expect(&m, 0, "BUS_TRAN_RFO", 0);
+    expect(&m, 0, "L2_ST", 2);
     models_check_coherence(&m, 256);
     models_free(&m);
 }
@@ -255,17 +275,80 @@ static void threads_leave_coherent_caches(void **state)
     }
 }
 
+/* ---- a fill against a snoop ----------------------------------------------------------------- */
+
+#define ROUNDS 100000
+
+struct duel {
+    const struct models *models;
+    _Atomic uint64_t go;   /* rounds begun */
+    _Atomic uint64_t done; /* rounds that the other CPU has ended */
+};
+
+static void wait_for(const _Atomic uint64_t *counter, uint64_t value)
+{
+    for (int spins = 0; atomic_load(counter) < value; spins++) {
+        if (spins > 1000) {
+            (void)sched_yield(); /* it may have no CPU */
+        }
+    }
+}
+
+static void *store_each_round(void *data)
+{
+    struct duel *duel = data;
+    for (uint64_t round = 1; round <= ROUNDS; round++) {
+        wait_for(&duel->go, round);
+        for (uint64_t i = 0; i < round % 16; i++) { /* meets the fill at different points */
+            atomic_signal_fence(memory_order_seq_cst);
+        }
+        tc_core_store(models_core(duel->models, 1), 0, 4);
+        atomic_store(&duel->done, round);
+    }
+    return NULL;
+}
+
+/* A line that CPU 0 has in its L2 only is filled into its L1 without a lock while CPU 1 takes it
+ * away: no copy may survive that nobody knows of. */
+static void fills_do_not_outlive_snoops(void **state)
+{
+    (void)state;
+    struct tc_machine machine = models_small_machine();
+    struct models m = models_new(&machine, 2);
+    struct duel duel = {.models = &m};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, store_each_round, &duel), 0);
+    for (uint64_t round = 1; round <= ROUNDS; round++) {
+        struct tc_core *core = models_core(&m, 0);
+        tc_core_load(core, 0, 4);
+        tc_core_load(core, 512, 4); /* the other two displace it from the set's two ways */
+        tc_core_load(core, 1024, 4);
+        atomic_store(&duel.go, round);
+        if (round & 1) {
+            tc_core_load(core, 0, 4);
+        } else {
+            tc_core_fetch(core, 0);
+        }
+        wait_for(&duel.done, round);
+        models_check_coherence(&m, 1);
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    models_free(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_cpus_write_one_line),
         cmocka_unit_test(false_sharing_costs_as_much_as_sharing),
         cmocka_unit_test(readers_share),
+        cmocka_unit_test(an_upgraded_line_stays_owned_in_the_l2),
         cmocka_unit_test(a_cpu_alone_owns_what_it_reads),
         cmocka_unit_test(migratory_data_moves_modified),
         cmocka_unit_test(modified_lines_of_the_l2_answer_too),
         cmocka_unit_test(another_cpu_writes_code),
         cmocka_unit_test(threads_leave_coherent_caches),
+        cmocka_unit_test(fills_do_not_outlive_snoops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
