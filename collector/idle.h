@@ -5,7 +5,8 @@
 #include <stdint.h>
 
 /* Count of the window less what the machine counts by itself while idle:
- * raw - (idle_raw / idle_elapsed) x window's idle time. May be negative within the noise. */
+ * raw - (idle_raw / idle_elapsed) x the time for which that went on in the window, its idle time
+ * (a simulated machine's ticks go on throughout). May be negative within the noise. */
 double tc_idle_correct(double raw, double idle_raw, uint64_t idle_elapsed_ns,
                        uint64_t window_idle_ns);
 

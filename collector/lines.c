@@ -88,10 +88,14 @@ static double whole_count(struct value value)
                               : (double)value.raw;
 }
 
-/* A process tree's counts are of no one CPU: it idles as its CPUs do on average. */
-static uint64_t idle_of(const struct tc_line *line, int cpu)
+/* How much of the window the correction is for. A process tree's counts are of no one CPU: it idles
+ * as its CPUs do on average. */
+static uint64_t corrected_ns(const struct tc_line *line, int cpu)
 {
     uint64_t sum_ns = 0;
+    if (line->meter->counters->source->background_goes_on) {
+        return elapsed_ns(line->window);
+    }
     for (size_t i = 0; i < line->cpus->count; i++) {
         uint64_t one_ns = tc_window_idle_ns(line->window, line->meter, i);
         if (line->cpus->ids[i] == cpu) {
@@ -158,7 +162,7 @@ static json_t *event_count(const struct tc_line *line, size_t i)
         line->idle == NULL
             ? json_null()
             : json_real(tc_idle_correct(whole_count(value), whole_count(idle),
-                                        elapsed_ns(line->idle), idle_of(line, slot->cpu)));
+                                        elapsed_ns(line->idle), corrected_ns(line, slot->cpu)));
     return a_count(slot, source, value, corrected,
                    multiplexed(value) ? TC_ORIGIN_SCALED : slot->origin);
 }
@@ -193,7 +197,7 @@ static json_t *ref_cycles_count(const struct tc_line *line, size_t i)
         line->idle == NULL
             ? json_null()
             : json_real(tc_idle_correct((double)raw, (double)ref_cycles(line->idle, line, i),
-                                        elapsed_ns(line->idle), idle_of(line, slot.cpu)));
+                                        elapsed_ns(line->idle), corrected_ns(line, slot.cpu)));
     return a_count(&slot, source, value, corrected, TC_ORIGIN_DERIVED);
 }
 

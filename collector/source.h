@@ -123,6 +123,9 @@ struct tc_source_report {
 
 struct tc_source {
     const char *name;
+    /* What the CPUs do while idle (a periodic tick) goes on, as much, while they are busy, and is
+     * no part of the transactions: corrected for over whole windows, not over their idle time. */
+    bool background_goes_on;
     /* cpu: where to try. Never fails: what cannot be done is the report. */
     void (*probe)(int cpu, struct tc_source_report *report);
     /* Fails only where nothing could be counted for want of memory or of /proc; a slot that

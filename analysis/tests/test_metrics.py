@@ -284,6 +284,7 @@ def test_what_all_variants_share_stands_once(tmp_path):
     assert shared.loc["l1d_miss_ratio", "value"] == pytest.approx(0.05)
     assert shared.loc["l1d_miss_ratio", "origin"] == "simulated"
     assert shared.loc["utilisation", "value"] == pytest.approx(0.75)
+    assert shared.loc["background_share", "value"] == pytest.approx(2000 / (3e8 + 2000))
     assert set(found.loc[found["metric"] == "path_length", "variant"].isna()) == {True}
     # Of two CPUs, each of which takes half of the cycles.
     scaled = found[found["metric"] == "scaled_throughput"].set_index("variant")["value"]

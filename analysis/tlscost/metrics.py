@@ -136,12 +136,14 @@ def _per_transaction(frame: pd.DataFrame) -> pd.DataFrame:
     counts = frame[frame["histogram"].isna()]
     load = counts[counts["event"] == "load_transactions"]
     idle = counts[counts["event"] == "cpu_idle_ns"]
-    times = [
+    anchors = counts[counts["event"] == "INST_RETIRED"]
+    more = [
+        anchors.assign(event="INST_RETIRED_raw", value=anchors["raw"]),
         load.assign(event="elapsed_ns", value=load["elapsed_ns"].astype("float64")),
         idle.assign(event="cpu_elapsed_ns", value=idle["elapsed_ns"].where(idle["value"].notna())),
     ]
     counts = pd.concat(
-        [counts.astype({"event": "str", "variant": "object"}), *times], ignore_index=True
+        [counts.astype({"event": "str", "variant": "object"}), *more], ignore_index=True
     )
     counts["variant"] = counts["variant"].fillna(_NO_VARIANT)
     counts["rank"] = counts["origin"].cat.set_categories(_ORIGINS).cat.codes
