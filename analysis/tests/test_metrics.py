@@ -250,7 +250,12 @@ def test_every_formula_of_the_dictionary_evaluates():
 
 
 def simulated(path, **cell):
-    path.write_bytes(encode(simulated_header(**cell), [idle(), simulated_window()]))
+    quiet = [
+        count("INST_RETIRED", mode, None, raw=raw, status="ok", reason=None, source="softpmu")
+        for mode, raw in {"u": 1e5, "k": 2e5}.items()
+    ]
+    lines = [{**idle(), "counts": quiet}, simulated_window()]
+    path.write_bytes(encode(simulated_header(**cell), lines))
 
 
 def test_a_simulated_machines_variants_have_their_own_values(tmp_path):
@@ -286,6 +291,8 @@ def test_what_all_variants_share_stands_once(tmp_path):
     assert shared.loc["utilisation", "value"] == pytest.approx(0.75)
     assert shared.loc["background_share", "value"] == pytest.approx(2000 / (3e8 + 2000))
     assert set(found.loc[found["metric"] == "path_length", "variant"].isna()) == {True}
+    # 3e5 instructions in an idle second, the CPU busy for 0.75 s of which 3e8 belong to requests.
+    assert shared.loc["tick_share", "value"] == pytest.approx(0.75 * 3e5 / 3e8)
     # Of two CPUs, each of which takes half of the cycles.
     scaled = found[found["metric"] == "scaled_throughput"].set_index("variant")["value"]
     assert scaled["2m"] == pytest.approx(2 * 5e8 / 6e5)
