@@ -219,9 +219,6 @@ def _window_rows(item: record.Record, line: record.Window) -> Iterator[tuple[Any
             count.source,
             *tails.get(count.cpu, tail),  # type: ignore[arg-type]
         )
-    for cpu, mode, instructions in _background(item, line):
-        background = (instructions, None, None, None, "derived", "ok", None, system)
-        yield (cpu, "background_instructions", mode, *[None] * 3, *background, *tails[cpu])
     for times in line.cpus:
         for name in _CPU_TIMES:
             value, why = getattr(times, name), line.null_reasons.get(name)
@@ -244,24 +241,6 @@ def _window_rows(item: record.Record, line: record.Window) -> Iterator[tuple[Any
             measured = (None, None, None, text, None, None, "counted", "ok", None, "load")
             row = (event, "all", None, *measured)
         yield (None, *row, *tail)
-
-
-def _background(item: record.Record, line: record.Window) -> Iterator[tuple[int, str, float]]:
-    """Instructions of a simulated CPU while busy, at the rate at which it retires them while idle.
-
-    Those are timer ticks above all: they come by this machine's clock, and the slower the
-    simulation, the more of them per instruction. Idle correction takes out those of idle time only.
-    """
-    if item.header.machine is None:
-        return
-    busy = {times.cpu: line.end_ns - line.start_ns - (times.idle_ns or 0) for times in line.cpus}
-    for idle in item.idle:
-        if idle.pass_ != line.pass_:
-            continue
-        for count in idle.counts:
-            if count.event == "INST_RETIRED" and count.cpu in busy and count.raw is not None:
-                rate = count.raw / (idle.end_ns - idle.start_ns)
-                yield count.cpu, count.mode, rate * busy[count.cpu]
 
 
 def _plain(
