@@ -7,6 +7,9 @@
 #include "collector/source_perf.h"
 #include "collector/source_proc.h"
 
+/* A simulated machine serves few and long transactions, each a percent or more of a window. */
+#define ALIGN_NS (2 * NS_PER_S)
+
 struct tc_meter tc_session_meter(const struct tc_session *session, size_t pass, bool loaded)
 {
     return (struct tc_meter){.counters = session->counters[pass],
@@ -132,11 +135,16 @@ static int check_window(struct tc_session *session, const struct tc_window *wind
                      err);
 }
 
+static bool is_simulated(const struct tc_session *session)
+{
+    return session->observing != &tc_source_proc;
+}
+
 /* What a simulated machine takes of this one's memory is not its server's. */
 static int measure_memory(const struct tc_session *session, struct tc_line *line,
                           struct tc_error *err)
 {
-    line->server_rss_known = session->observing == &tc_source_proc;
+    line->server_rss_known = !is_simulated(session);
     return line->server_rss_known
                ? tc_proc_tree_rss(session->server.pid, &line->server_rss_bytes, err)
                : 0;
@@ -152,7 +160,8 @@ int tc_session_measure_window(struct tc_session *session, size_t pass, size_t in
     const struct tc_window_rule rule = {.duration_ns = session->window_ns,
                                         .completions = rules->completions,
                                         .max_ns = max_ns,
-                                        .sample_ns = rules->sample_ns};
+                                        .sample_ns = rules->sample_ns,
+                                        .align_ns = is_simulated(session) ? ALIGN_NS : 0};
     struct tc_window window;
     struct tc_line line = {.type = "window",
                            .pass = pass,

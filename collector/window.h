@@ -25,6 +25,7 @@ struct tc_window_rule {
     uint64_t completions;
     uint64_t max_ns;
     uint64_t sample_ns;
+    uint64_t align_ns; /* both ends wait so long for a completion; 0: they do not */
 };
 
 struct tc_snapshot {

@@ -258,6 +258,53 @@ static void a_window_lasts_for_what_is_under_way(void **state)
     close_meter(&meter);
 }
 
+/* Every seventh look a transaction ends. context: looks since. */
+static int end_every_seventh(void *context, struct tc_error *err)
+{
+    int *since = context;
+    (void)err;
+    *since = (*since + 1) % 7;
+    tc_page_add(&page.threads[0], TC_COUNT_COMPLETED, *since == 0);
+    return 0;
+}
+
+static void an_aligned_window_begins_and_ends_at_completions(void **state)
+{
+    (void)state;
+    const struct tc_cpus cpus = {.count = 1, .ids = {0}};
+    const struct tc_window_rule rule = {
+        .duration_ns = 20 * MS, .max_ns = 60000 * MS, .sample_ns = MS, .align_ns = 60000 * MS};
+    struct tc_meter meter = open_meter(&cpus, "page-faults:u", rule.sample_ns, TC_SCOPE_PROCESS);
+    struct tc_window window;
+    int since = 0;
+    int fd = make_page(1);
+    meter.page = &page;
+    run(&window, &meter, &rule, end_every_seventh, &since);
+    assert_int_equal(window.begin.counts[TC_COUNT_COMPLETED], 1);
+    assert_int_equal(since, 0);
+    assert_true(window.end.counts[TC_COUNT_COMPLETED] > 1);
+    tc_window_close(&window);
+    drop_page(fd);
+    close_meter(&meter);
+}
+
+static void an_aligned_window_does_not_wait_for_ever(void **state)
+{
+    (void)state;
+    const struct tc_cpus cpus = {.count = 1, .ids = {0}};
+    const struct tc_window_rule rule = {
+        .duration_ns = 5 * MS, .max_ns = 60000 * MS, .sample_ns = MS, .align_ns = 10 * MS};
+    struct tc_meter meter = open_meter(&cpus, "page-faults:u", rule.sample_ns, TC_SCOPE_PROCESS);
+    struct tc_window window;
+    int fd = make_page(1);
+    meter.page = &page;
+    run(&window, &meter, &rule, fault_pages, NULL);
+    assert_int_equal(window.end.counts[TC_COUNT_COMPLETED], 0);
+    tc_window_close(&window);
+    drop_page(fd);
+    close_meter(&meter);
+}
+
 /* 10 periods in which a CPU left 7 rows, its end's among them. */
 static void missing_samples_are_counted(void **state)
 {
@@ -302,6 +349,8 @@ int main(void)
         cmocka_unit_test(without_a_load_nobody_wakes_up_for_samples),
         cmocka_unit_test(a_process_tree_is_read_at_each_wakeup),
         cmocka_unit_test(a_window_lasts_for_what_is_under_way),
+        cmocka_unit_test(an_aligned_window_begins_and_ends_at_completions),
+        cmocka_unit_test(an_aligned_window_does_not_wait_for_ever),
         cmocka_unit_test(missing_samples_are_counted),
         cmocka_unit_test(samples_beyond_the_room_are_lost_not_written),
     };
