@@ -71,6 +71,10 @@ static struct tc_snoop snoop_one(struct tc_core *snooped, uint64_t line, uint64_
     }
     uint64_t l1d_word = take(&snooped->l1d, line, TC_LINE_MODIFIED | variants, invalidate);
     uint64_t l1i_word = take(&snooped->l1i, line, 0, invalidate);
+    if (l1d_word != 0)
+        tc_recent_forget(&snooped->recent_data, line << snooped->line_shift);
+    if (l1i_word != 0)
+        tc_recent_forget(&snooped->recent_code, line << snooped->line_shift);
     if (l1d_word & TC_LINE_MODIFIED)
         count_snooped(snooped, TC_SLOT_SNOOPED_L1D_M_OUT);
     for (uint32_t v = 0; v < count; v++) {

@@ -53,12 +53,16 @@ void tc_cache_free(struct tc_cache *cache)
     *cache = (struct tc_cache){0};
 }
 
-/* Makes the way at that place of the order the latest used. */
-static void move_to_front(uint64_t *order, uint32_t position)
+#define NIBBLES UINT64_C(0x1111111111111111)
+
+/* Makes a way the latest used. Without branches: where in the order it is cannot be foreseen. */
+static void move_to_front(uint64_t *order, uint64_t way)
 {
-    uint64_t way = *order >> (4 * position) & 15;
-    uint64_t before = *order & ((UINT64_C(1) << (4 * position)) - 1);
-    uint64_t after = *order & ~((UINT64_C(16) << (4 * position)) - 1);
+    uint64_t other = *order ^ (way * NIBBLES);
+    uint64_t shift =
+        (uint64_t)__builtin_ctzll((other - NIBBLES) & ~other & (NIBBLES << 3)) & ~UINT64_C(3);
+    uint64_t before = *order & ((UINT64_C(1) << shift) - 1);
+    uint64_t after = *order & ~((UINT64_C(16) << shift) - 1);
     *order = after | before << 4 | way;
 }
 
@@ -75,28 +79,28 @@ _Atomic uint64_t *tc_cache_find(const struct tc_cache *cache, uint64_t line)
 _Atomic uint64_t *tc_cache_use(struct tc_cache *cache, uint64_t line)
 {
     _Atomic uint64_t *set = tc_cache_set(cache, line);
-    uint64_t *order = &cache->order[line & cache->set_mask];
-    for (uint32_t position = 0; position < cache->ways; position++) {
-        uint64_t way = *order >> (4 * position) & 15;
-        if (tc_line_is(atomic_load_explicit(&set[way], memory_order_relaxed), line)) {
-            move_to_front(order, position);
-            return &set[way];
-        }
+    uint32_t hits = 0;
+    for (uint32_t way = 0; way < cache->ways; way++) {
+        uint64_t word = atomic_load_explicit(&set[way], memory_order_relaxed);
+        hits |= (uint32_t)tc_line_is(word, line) << way;
     }
-    return NULL;
+    if (hits == 0)
+        return NULL;
+    uint32_t way = (uint32_t)__builtin_ctz(hits);
+    move_to_front(&cache->order[line & cache->set_mask], way);
+    return &set[way];
 }
 
 _Atomic uint64_t *tc_cache_replace(struct tc_cache *cache, uint64_t line)
 {
     _Atomic uint64_t *set = tc_cache_set(cache, line);
     uint64_t *order = &cache->order[line & cache->set_mask];
-    uint32_t last = cache->ways - 1;
-    uint32_t position = last;
-    for (uint32_t at = 0; at <= last; at++) {
+    uint64_t chosen = *order >> (4 * (cache->ways - 1)) & 15;
+    for (uint32_t at = 0; at < cache->ways; at++) {
         uint64_t way = *order >> (4 * at) & 15;
         if (atomic_load_explicit(&set[way], memory_order_relaxed) == 0)
-            position = at;
+            chosen = way;
     }
-    move_to_front(order, position);
-    return &set[*order & 15];
+    move_to_front(order, chosen);
+    return &set[chosen];
 }

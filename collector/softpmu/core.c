@@ -9,12 +9,31 @@
 
 enum request { LOAD, STORE, FETCH };
 
+/* Changes of words that other CPUs may change, too; a CPU alone is spared the host's barriers. */
+static void put(const struct tc_core *core, _Atomic uint64_t *place, uint64_t word)
+{
+    if (core->hierarchy->cpus == 1)
+        atomic_store_explicit(place, word, memory_order_relaxed);
+    else
+        atomic_store(place, word);
+}
+
+static bool swap(const struct tc_core *core, _Atomic uint64_t *place, uint64_t *old, uint64_t word)
+{
+    if (core->hierarchy->cpus > 1)
+        return atomic_compare_exchange_strong(place, old, word);
+    atomic_store_explicit(place, word, memory_order_relaxed);
+    return true;
+}
+
 /* The L1D may write to the line from now on, so the L1I must not hold it. */
 static void drop_from_l1i(struct tc_core *core, uint64_t line)
 {
     _Atomic uint64_t *place = tc_cache_find(&core->l1i, line);
-    if (place != NULL)
-        atomic_store(place, 0);
+    if (place != NULL) {
+        put(core, place, 0);
+        tc_recent_forget(&core->recent_code, line << core->line_shift);
+    }
 }
 
 /* Makes room in the L2 and puts the line there. Under the lock. */
@@ -28,7 +47,7 @@ static void put_in_l2(struct tc_core *core, uint32_t v, uint64_t line, uint64_t 
         tc_bus_count(core, v, TC_VSLOT_BUS_WB);
         tc_bus_write(core, v, old >> TC_LINE_SHIFT);
     }
-    atomic_store(place, tc_line_key(line) | state);
+    put(core, place, tc_line_key(line) | state);
 }
 
 /* A modified line of the L1D goes to the L2s, which become modified. Under the lock. */
@@ -60,7 +79,7 @@ static bool write_back_unlocked(struct tc_core *core, uint64_t line)
             return false;
         if (word & TC_LINE_MODIFIED)
             continue;
-        if (!atomic_compare_exchange_strong(place, &word, word | TC_LINE_MODIFIED))
+        if (!swap(core, place, &word, word | TC_LINE_MODIFIED))
             return false;
         tc_bus_count(core, v, TC_VSLOT_L2_M_IN);
     }
@@ -72,11 +91,10 @@ static bool replace_unlocked(struct tc_core *core, _Atomic uint64_t *place, uint
 {
     uint64_t old = atomic_load_explicit(place, memory_order_relaxed);
     if (!(old & TC_LINE_MODIFIED)) {
-        atomic_store(place, word);
+        put(core, place, word);
         return true;
     }
-    if (!write_back_unlocked(core, old >> TC_LINE_SHIFT) ||
-        !atomic_compare_exchange_strong(place, &old, word))
+    if (!write_back_unlocked(core, old >> TC_LINE_SHIFT) || !swap(core, place, &old, word))
         return false;
     tc_core_count(core, TC_SLOT_L1D_M_OUT, 1);
     return true;
@@ -111,12 +129,12 @@ static bool fill_unlocked(struct tc_core *core, uint64_t line, enum request requ
         return false;
     for (uint32_t v = 0; v < variants; v++) {
         if (atomic_load(source[v]) != seen[v]) {
-            atomic_store(place, 0);
+            put(core, place, 0);
             return false;
         }
     }
     if (request == STORE) {
-        if (!atomic_compare_exchange_strong(place, &word, word | TC_LINE_MODIFIED))
+        if (!swap(core, place, &word, word | TC_LINE_MODIFIED))
             return false;
         drop_from_l1i(core, line);
     }
@@ -171,6 +189,7 @@ static void fill_locked(struct tc_core *core, uint64_t line, enum request reques
         if (data != NULL && (atomic_load(data) & TC_LINE_MODIFIED)) {
             write_back(core, line);
             atomic_fetch_and(data, ~TC_LINE_MODIFIED);
+            tc_recent_forget(&core->recent_data, line << core->line_shift);
         }
     }
     uint64_t present;
@@ -187,7 +206,7 @@ static void fill_locked(struct tc_core *core, uint64_t line, enum request reques
     if ((old & TC_LINE_MODIFIED) && !tc_line_is(old, line))
         write_back(core, old >> TC_LINE_SHIFT);
     uint64_t state = request == FETCH ? 0 : owned;
-    atomic_store(place, tc_line_key(line) | state | (request == STORE ? TC_LINE_MODIFIED : 0));
+    put(core, place, tc_line_key(line) | state | (request == STORE ? TC_LINE_MODIFIED : 0));
     if (request == STORE)
         drop_from_l1i(core, line);
 }
@@ -223,7 +242,7 @@ static bool upgrade(struct tc_core *core, uint64_t line, _Atomic uint64_t *place
             if (l2 != NULL)
                 atomic_fetch_or(l2, TC_LINE_OWNED);
         }
-        atomic_store(place, tc_line_key(line) | core->hierarchy->owned | TC_LINE_MODIFIED);
+        put(core, place, tc_line_key(line) | core->hierarchy->owned | TC_LINE_MODIFIED);
         drop_from_l1i(core, line);
     }
     tc_bus_unlock(core, line);
@@ -254,8 +273,7 @@ void tc_core_store_line(struct tc_core *core, uint64_t line)
         uint64_t owned = tc_line_key(line) | core->hierarchy->owned;
         if (word == (owned | TC_LINE_MODIFIED))
             return;
-        if (word == owned &&
-            atomic_compare_exchange_strong(place, &word, owned | TC_LINE_MODIFIED)) {
+        if (word == owned && swap(core, place, &word, owned | TC_LINE_MODIFIED)) {
             drop_from_l1i(core, line);
             return;
         }
@@ -301,6 +319,13 @@ static int init_core(struct tc_core *core, const struct tc_machine *machine)
                            machine->l1d.line_bytes);
     if (rc == 0)
         rc = tc_predictor_init(&core->predictor, &machine->predictor);
+    if (rc == 0)
+        rc = tc_recent_init(&core->recent_data, machine->l1d.bytes / machine->l1d.ways,
+                            machine->l1d.line_bytes);
+    if (rc == 0)
+        rc = tc_recent_init(&core->recent_code, machine->l1i.bytes / machine->l1i.ways,
+                            machine->l1i.line_bytes);
+    core->line_bytes = machine->l1d.line_bytes;
     core->line_shift = (uint32_t)__builtin_ctz(machine->l1d.line_bytes);
     return rc;
 }
@@ -375,6 +400,8 @@ void tc_hierarchy_free(struct tc_hierarchy *hierarchy)
         for (uint32_t v = 0; v < hierarchy->variants; v++)
             tc_cache_free(&core->l2[v]);
         tc_predictor_free(&core->predictor);
+        tc_recent_free(&core->recent_data);
+        tc_recent_free(&core->recent_code);
     }
     for (uint32_t v = 0; v < hierarchy->variants; v++)
         tc_cache_free(&hierarchy->llc[v]);

@@ -22,6 +22,7 @@
 #include "collector/softpmu/cache.h"
 #include "collector/softpmu/machine.h"
 #include "collector/softpmu/predictor.h"
+#include "collector/softpmu/recent.h"
 #include "collector/softpmu/slots.h"
 
 #define TC_STRIPES_MAX 64
@@ -30,6 +31,9 @@ struct tc_hierarchy;
 
 struct tc_core {
     _Alignas(64) _Atomic uint64_t *_Atomic counters; /* of the present mode */
+    struct tc_recent recent_data;
+    struct tc_recent recent_code;
+    uint64_t line_bytes;
     uint32_t line_shift;
     uint32_t id;
     struct tc_cache l1d;
@@ -78,12 +82,17 @@ static inline void tc_core_set_mode(struct tc_core *core, enum tc_softpmu_mode m
                           memory_order_relaxed);
 }
 
-/* Adds to a slot that the owner counts. slot: enum tc_slot. */
+/* Adds to a slot that the owner counts. slot: enum tc_slot. On x86 one instruction, as whole as a
+ * load and a store, which compilers do not make of them. */
 static inline void tc_core_count(struct tc_core *core, uint32_t slot, uint64_t n)
 {
     _Atomic uint64_t *counter = &atomic_load_explicit(&core->counters, memory_order_relaxed)[slot];
+#if defined(__x86_64__) && defined(NDEBUG)
+    __asm__("addq %1, %0" : "+m"(*counter) : "er"(n) : "cc");
+#else
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
                           memory_order_relaxed);
+#endif
 }
 
 /* What the inline functions below leave to: any line that is not the latest used of its set. */
@@ -91,9 +100,23 @@ void tc_core_load_line(struct tc_core *core, uint64_t line);
 void tc_core_store_line(struct tc_core *core, uint64_t line);
 void tc_core_fetch_line(struct tc_core *core, uint64_t line);
 
+/* Whether the line is the set's last but one, which then becomes the latest used. */
+static inline bool tc_core_is_second(struct tc_cache *cache, uint64_t line)
+{
+    uint64_t set = line & cache->set_mask;
+    uint64_t order = cache->order[set];
+    uint64_t word = atomic_load_explicit(
+        &cache->words[(set << cache->stride_shift) + (order >> 4 & 15)], memory_order_relaxed);
+    if (!tc_line_is(word, line))
+        return false;
+    cache->order[set] = (order & ~UINT64_C(0xff)) | (order & 15) << 4 | (order >> 4 & 15);
+    return true;
+}
+
 static inline void tc_core_load_one(struct tc_core *core, uint64_t line)
 {
-    if (__builtin_expect(!tc_line_is(tc_cache_latest(&core->l1d, line), line), 0))
+    if (!tc_line_is(tc_cache_latest(&core->l1d, line), line) &&
+        !tc_core_is_second(&core->l1d, line))
         tc_core_load_line(core, line);
 }
 
@@ -102,6 +125,27 @@ static inline void tc_core_store_one(struct tc_core *core, uint64_t line)
     uint64_t word = tc_cache_latest(&core->l1d, line);
     if (__builtin_expect((word ^ (tc_line_key(line) | TC_LINE_MODIFIED)) >= TC_LINE_MODIFIED, 0))
         tc_core_store_line(core, line);
+}
+
+/* After an access to the line, which the program reaches at that address: the shortcut is open. */
+static inline void tc_core_remember(const struct tc_core *core, const struct tc_cache *cache,
+                                    const struct tc_recent *recent, uint64_t line, uint64_t address)
+{
+    struct tc_recent_line *entry = tc_recent_at(recent, address);
+    uint64_t begin = address & ~(core->line_bytes - 1);
+    uint64_t word = tc_cache_latest(cache, line);
+    uint64_t load = tc_line_is(word, line) ? begin : TC_RECENT_NONE;
+    uint64_t store = word & TC_LINE_MODIFIED ? load : TC_RECENT_NONE;
+    if (core->hierarchy->cpus == 1) {
+        atomic_store_explicit(&entry->load, load, memory_order_relaxed);
+        atomic_store_explicit(&entry->store, store, memory_order_relaxed);
+        return;
+    }
+    atomic_store_explicit(&entry->store, store, memory_order_relaxed);
+    atomic_store(&entry->load, load);
+    /* A snoop changes the word first and empties the entry afterwards. */
+    if (tc_cache_latest(cache, line) != word)
+        tc_recent_forget(recent, address);
 }
 
 /* Data accesses by physical address, bytes >= 1, within one page: touch every line they reach into.
@@ -130,7 +174,8 @@ static inline void tc_core_store(struct tc_core *core, uint64_t address, uint32_
 
 static inline void tc_core_fetch_one(struct tc_core *core, uint64_t line)
 {
-    if (__builtin_expect(!tc_line_is(tc_cache_latest(&core->l1i, line), line), 0))
+    if (!tc_line_is(tc_cache_latest(&core->l1i, line), line) &&
+        !tc_core_is_second(&core->l1i, line))
         tc_core_fetch_line(core, line);
 }
 
@@ -148,8 +193,7 @@ static inline void tc_core_branch(struct tc_core *core, const struct tc_branch *
 {
     unsigned result = tc_predictor_resolve(&core->predictor, branch, taken, target);
     tc_core_count(core, TC_SLOT_BRANCHES, 1);
-    if (taken)
-        tc_core_count(core, TC_SLOT_BRANCHES_TAKEN, 1);
+    tc_core_count(core, TC_SLOT_BRANCHES_TAKEN, taken);
     if (__builtin_expect(result != 0, 0))
         tc_core_count_branch(core, taken, result);
 }

@@ -3,7 +3,7 @@
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-struct tc_vcpu *tc_vcpus;
+struct tc_vcpu tc_vcpus[TC_ARGUMENTS_CPUS_MAX];
 
 /* Precedes nothing: no address has all bits set. */
 static const struct tc_block nothing = {
@@ -21,6 +21,12 @@ void tc_vcpu_restart(struct tc_vcpu *vcpu)
     vcpu->operand = 0;
     vcpu->piece_left = 0;
     vcpu->update = 0;
+}
+
+void tc_vcpu_remap(struct tc_vcpu *vcpu)
+{
+    tc_pages_forget(&vcpu->cold->pages);
+    tc_recent_clear(&vcpu->core->recent_data, (uint32_t)vcpu->core->line_bytes);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------- */
@@ -99,30 +105,64 @@ static enum passage resume(struct tc_vcpu *vcpu, const struct tc_block *block)
     return how == PASSAGE_AGAIN ? PASSAGE_AGAIN : PASSAGE_OTHER;
 }
 
-static ALWAYS_INLINE enum passage pass(struct tc_vcpu *vcpu, const struct tc_block *block,
-                                       enum tc_addresses addresses)
+/* What is rarely so. Returns how the block came to run. */
+static __attribute__((noinline)) enum passage
+pass_rarely(struct tc_vcpu *vcpu, const struct tc_block *previous, const struct tc_block *block)
 {
-    struct tc_core *core = vcpu->core;
-    const struct tc_block *previous = vcpu->previous;
-    vcpu->previous = block;
     enum passage how = passage(previous, block);
     if (how == PASSAGE_BRANCH)
-        tc_core_branch(core, &previous->branch, true, block->start);
-    else if (how == PASSAGE_NEXT && previous->end == TC_END_CONDITIONAL)
-        tc_core_branch(core, &previous->branch, false, block->start);
-    else if (__builtin_expect(how == PASSAGE_CUT, 0))
-        take_back(core, previous, block->start);
+        tc_core_branch(vcpu->core, &previous->branch, true, block->start);
+    else if (how == PASSAGE_CUT)
+        take_back(vcpu->core, previous, block->start);
     else if (how == PASSAGE_OTHER)
         vcpu->interrupted[previous->mode] = previous;
-    if (addresses == TC_ADDRESSES_VIRTUAL)
-        return how;
-    if (__builtin_expect(block->mode != vcpu->mode, 0)) {
-        vcpu->mode = block->mode;
-        tc_core_set_mode(core, (enum tc_softpmu_mode)block->mode);
-    }
-    if (__builtin_expect(previous->end == TC_END_INTERRUPT_RETURN, 0))
-        return resume(vcpu, block);
     return how;
+}
+
+static ALWAYS_INLINE enum passage pass(struct tc_vcpu *vcpu, const struct tc_block *previous,
+                                       const struct tc_block *block)
+{
+    struct tc_core *core = vcpu->core;
+    bool follows = tc_block_precedes(previous, block->start);
+    switch ((enum tc_block_end)previous->end) {
+    case TC_END_NEXT:
+        if (__builtin_expect(follows, 1))
+            return PASSAGE_NEXT;
+        break;
+    case TC_END_CONDITIONAL:
+        if (__builtin_expect(follows | tc_block_targets(previous, block->start), 1)) {
+            tc_core_branch(core, &previous->branch, !follows, block->start);
+            return follows ? PASSAGE_NEXT : PASSAGE_BRANCH;
+        }
+        break;
+    case TC_END_DIRECT:
+        if (__builtin_expect(tc_block_targets(previous, block->start), 1)) {
+            tc_core_branch(core, &previous->branch, true, block->start);
+            return PASSAGE_BRANCH;
+        }
+        break;
+    default:
+        break;
+    }
+    return pass_rarely(vcpu, previous, block);
+}
+
+static __attribute__((noinline)) void fetch_line(struct tc_core *core, uint64_t address)
+{
+    uint64_t line = address >> core->line_shift;
+    tc_core_fetch_one(core, line);
+    tc_core_remember(core, &core->l1i, &core->recent_code, line, address);
+}
+
+static ALWAYS_INLINE void fetch(struct tc_core *core, const struct tc_block *block)
+{
+    uint64_t line_bytes = core->line_bytes;
+    uint64_t address = block->start;
+    for (unsigned left = block->lines; left > 0; left--) {
+        if (__builtin_expect(!tc_recent_has(&core->recent_code, address, 1, false, line_bytes), 0))
+            fetch_line(core, address);
+        address += line_bytes;
+    }
 }
 
 static ALWAYS_INLINE void run_block(unsigned vcpu_index, void *userdata,
@@ -131,18 +171,26 @@ static ALWAYS_INLINE void run_block(unsigned vcpu_index, void *userdata,
     struct tc_vcpu *vcpu = &tc_vcpus[vcpu_index];
     struct tc_core *core = vcpu->core;
     const struct tc_block *block = userdata;
-    enum passage how = pass(vcpu, block, addresses);
+    const struct tc_block *previous = vcpu->previous;
+    vcpu->previous = block;
+    enum passage how = pass(vcpu, previous, block);
+    if (addresses != TC_ADDRESSES_VIRTUAL) {
+        if (__builtin_expect(block->mode != vcpu->mode, 0)) {
+            vcpu->mode = block->mode;
+            tc_core_set_mode(core, (enum tc_softpmu_mode)block->mode);
+        }
+        if (__builtin_expect(previous->end == TC_END_INTERRUPT_RETURN, 0))
+            how = resume(vcpu, block);
+    }
     if (__builtin_expect(how == PASSAGE_AGAIN, 0)) {
-        tc_vcpu_add(&vcpu->shared->repeats, 1);
+        tc_vcpu_add(&vcpu->cold->shared->repeats, 1);
         return;
     }
     /* Execution that goes on within a fetch block has it already. */
-    bool has_first = how == PASSAGE_NEXT && block->starts_inside;
+    bool has_first = (how == PASSAGE_NEXT) & block->starts_inside;
     tc_core_count(core, TC_SLOT_INSTRUCTIONS, block->instructions);
-    tc_core_count(core, TC_SLOT_FETCH_BLOCKS, block->fetches - has_first);
-    uint64_t line = block->start >> core->line_shift;
-    for (unsigned left = block->lines; left > 0; left--)
-        tc_core_fetch_one(core, line++);
+    tc_core_count(core, TC_SLOT_FETCH_BLOCKS, (uint64_t)block->fetches - has_first);
+    fetch(core, block);
 }
 
 static void virtual_block(unsigned vcpu_index, void *userdata)
@@ -163,77 +211,98 @@ qemu_plugin_vcpu_udata_cb_t tc_counting_block(enum tc_addresses addresses)
 void tc_counting_instruction(unsigned vcpu_index, void *userdata)
 {
     (void)userdata;
-    tc_vcpu_add(&tc_vcpus[vcpu_index].shared->executed, 1);
+    tc_vcpu_add(&tc_vcpus[vcpu_index].cold->shared->executed, 1);
 }
 
 void tc_counting_remap(unsigned vcpu_index, void *userdata)
 {
     (void)userdata;
-    tc_pages_forget(&tc_vcpus[vcpu_index].pages);
+    tc_vcpu_remap(&tc_vcpus[vcpu_index]);
 }
 
 /* ---- data --------------------------------------------------------------------------------- */
 
 /* Compares with QEMU's own answer, and takes that one. */
-static uint64_t check(struct tc_vcpu *vcpu, uint32_t info, uint64_t address, uint64_t found)
+static uint64_t check(struct tc_vcpu *vcpu, uint32_t info, uint64_t address, uint64_t found,
+                      bool shortcut)
 {
-    uint64_t asked = tc_pages_ask(&vcpu->pages, info, address);
-    tc_vcpu_add(&vcpu->shared->addresses_checked, 1);
-    if (asked != found)
-        tc_vcpu_add(&vcpu->shared->addresses_wrong, 1);
+    struct tc_softpmu_cpu *shared = vcpu->cold->shared;
+    uint64_t asked = tc_pages_ask(&vcpu->cold->pages, info, address);
+    uint64_t line = asked >> vcpu->core->line_shift;
+    bool right = asked == found;
+    if (shortcut)
+        right &= tc_line_is(tc_cache_latest(&vcpu->core->l1d, line), line);
+    tc_vcpu_add(&shared->addresses_checked, 1);
+    if (!right)
+        tc_vcpu_add(&shared->addresses_wrong, 1);
     return asked;
 }
 
-/* An access of bytes within one page. */
-static ALWAYS_INLINE void touch_page(struct tc_vcpu *vcpu, uint32_t info, uint64_t address,
-                                     uint32_t bytes, bool stores, enum tc_addresses addresses)
+/* An access within one line. */
+static ALWAYS_INLINE void touch_line(struct tc_vcpu *vcpu, uint32_t info, uint64_t address,
+                                     bool stores, enum tc_addresses addresses)
 {
+    struct tc_core *core = vcpu->core;
+    uint64_t physical = address;
     if (addresses != TC_ADDRESSES_VIRTUAL) {
-        uint64_t virtual_address = address;
-        address = tc_pages_find(&vcpu->pages, info, virtual_address);
+        physical = tc_pages_find(&vcpu->cold->pages, info, address);
         if (addresses == TC_ADDRESSES_CHECKED)
-            address = check(vcpu, info, virtual_address, address);
-        if (__builtin_expect(address >= TC_PAGE_UNKNOWN, 0)) {
-            tc_vcpu_add(address == TC_PAGE_DEVICE ? &vcpu->shared->addresses_device
-                                                  : &vcpu->shared->addresses_unknown,
+            physical =
+                check(vcpu, info, address, physical,
+                      tc_recent_has(&core->recent_data, address, 1, stores, core->line_bytes));
+        if (__builtin_expect(physical >= TC_PAGE_UNKNOWN, 0)) {
+            struct tc_softpmu_cpu *shared = vcpu->cold->shared;
+            tc_vcpu_add(physical == TC_PAGE_DEVICE ? &shared->addresses_device
+                                                   : &shared->addresses_unknown,
                         1);
             return;
         }
     }
+    uint64_t line = physical >> core->line_shift;
     if (stores)
-        tc_core_store(vcpu->core, address, bytes);
+        tc_core_store_one(core, line);
     else
-        tc_core_load(vcpu->core, address, bytes);
+        tc_core_load_one(core, line);
+    tc_core_remember(core, &core->l1d, &core->recent_data, line, address);
+}
+
+/* An access that the shortcut does not know. */
+static ALWAYS_INLINE void touch_rarely(struct tc_vcpu *vcpu, uint32_t info, uint64_t address,
+                                       uint64_t bytes, bool stores, enum tc_addresses addresses)
+{
+    uint64_t line_bytes = vcpu->core->line_bytes;
+    uint64_t last = (address + bytes - 1) & ~(line_bytes - 1);
+    touch_line(vcpu, info, address, stores, addresses);
+    while (__builtin_expect(address < last, 0)) {
+        address = (address & ~(line_bytes - 1)) + line_bytes;
+        tc_core_count(vcpu->core, TC_SLOT_SPLITS, 1);
+        touch_line(vcpu, info, address, stores, addresses);
+    }
+}
+
+static ALWAYS_INLINE bool is_recent(const struct tc_core *core, uint64_t address, uint64_t bytes,
+                                    bool stores, enum tc_addresses addresses)
+{
+    return addresses != TC_ADDRESSES_CHECKED &&
+           tc_recent_has(&core->recent_data, address, bytes, stores, core->line_bytes);
 }
 
 static ALWAYS_INLINE void touch(struct tc_vcpu *vcpu, uint32_t info, uint64_t address,
-                                uint32_t bytes, bool stores, enum tc_addresses addresses)
+                                uint64_t bytes, bool stores, enum tc_addresses addresses)
 {
-    uint64_t in_page = TC_PAGE_MASK + 1 - (address & TC_PAGE_MASK);
-    if (addresses != TC_ADDRESSES_VIRTUAL && __builtin_expect(bytes > in_page, 0)) {
-        touch_page(vcpu, info, address, (uint32_t)in_page, stores, addresses);
-        tc_core_count(vcpu->core, TC_SLOT_SPLITS, 1);
-        touch_page(vcpu, info, address + in_page, bytes - (uint32_t)in_page, stores, addresses);
-        return;
-    }
-    touch_page(vcpu, info, address, bytes, stores, addresses);
-}
-
-/* One operand, whole, of a constant size: userdata is the size. */
-static ALWAYS_INLINE void simple(unsigned vcpu_index, uint32_t info, uint64_t address,
-                                 void *userdata, bool stores, enum tc_addresses addresses)
-{
-    struct tc_vcpu *vcpu = &tc_vcpus[vcpu_index];
-    tc_core_count(vcpu->core, stores ? TC_SLOT_STORES : TC_SLOT_LOADS, 1);
-    touch(vcpu, info, address, (uint32_t)(uintptr_t)userdata, stores, addresses);
+    if (!is_recent(vcpu->core, address, bytes, stores, addresses))
+        touch_rarely(vcpu, info, address, bytes, stores, addresses);
 }
 
 /* Each access for itself. */
 static ALWAYS_INLINE void any(unsigned vcpu_index, uint32_t info, uint64_t address,
                               enum tc_addresses addresses)
 {
-    uintptr_t bytes = (uintptr_t)1 << qemu_plugin_mem_size_shift(info);
-    simple(vcpu_index, info, address, (void *)bytes, qemu_plugin_mem_is_store(info), addresses);
+    struct tc_vcpu *vcpu = &tc_vcpus[vcpu_index];
+    uint64_t bytes = UINT64_C(1) << qemu_plugin_mem_size_shift(info);
+    bool stores = qemu_plugin_mem_is_store(info);
+    tc_core_count(vcpu->core, stores ? TC_SLOT_STORES : TC_SLOT_LOADS, 1);
+    touch(vcpu, info, address, bytes, stores, addresses);
 }
 
 /* userdata of operands in pieces or read and written: the instruction's address, whether it is
@@ -300,15 +369,32 @@ static ALWAYS_INLINE void whole(unsigned vcpu_index, uint32_t info, uint64_t add
     touch(vcpu, info, address, all, true, addresses);
 }
 
-/* The callbacks of one way of addressing. */
+/* The callbacks of one way of addressing. Of the simple ones, whose userdata is the operand's size,
+ * the rare part stands apart: what is left saves no registers. */
 #define CALLBACKS(name, addresses)                                                                 \
+    static __attribute__((noinline)) void name##_load_rarely(struct tc_vcpu *vcpu, uint32_t info,  \
+                                                             uint64_t address, uint64_t bytes)     \
+    {                                                                                              \
+        touch_rarely(vcpu, info, address, bytes, false, addresses);                                \
+    }                                                                                              \
+    static __attribute__((noinline)) void name##_store_rarely(struct tc_vcpu *vcpu, uint32_t info, \
+                                                              uint64_t address, uint64_t bytes)    \
+    {                                                                                              \
+        touch_rarely(vcpu, info, address, bytes, true, addresses);                                 \
+    }                                                                                              \
     static void name##_load(unsigned vcpu_index, uint32_t info, uint64_t address, void *userdata)  \
     {                                                                                              \
-        simple(vcpu_index, info, address, userdata, false, addresses);                             \
+        struct tc_vcpu *vcpu = &tc_vcpus[vcpu_index];                                              \
+        tc_core_count(vcpu->core, TC_SLOT_LOADS, 1);                                               \
+        if (!is_recent(vcpu->core, address, (uintptr_t)userdata, false, addresses))                \
+            name##_load_rarely(vcpu, info, address, (uintptr_t)userdata);                          \
     }                                                                                              \
     static void name##_store(unsigned vcpu_index, uint32_t info, uint64_t address, void *userdata) \
     {                                                                                              \
-        simple(vcpu_index, info, address, userdata, true, addresses);                              \
+        struct tc_vcpu *vcpu = &tc_vcpus[vcpu_index];                                              \
+        tc_core_count(vcpu->core, TC_SLOT_STORES, 1);                                              \
+        if (!is_recent(vcpu->core, address, (uintptr_t)userdata, true, addresses))                 \
+            name##_store_rarely(vcpu, info, address, (uintptr_t)userdata);                         \
     }                                                                                              \
     static void name##_whole(unsigned vcpu_index, uint32_t info, uint64_t address, void *userdata) \
     {                                                                                              \

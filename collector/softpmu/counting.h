@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "collector/softpmu/arguments.h"
 #include "collector/softpmu/block.h"
 #include "collector/softpmu/core.h"
 #include "collector/softpmu/pages.h"
@@ -23,9 +24,15 @@ enum tc_addresses {
     TC_ADDRESSES_CHECKED   /* likewise, and each one is compared with what QEMU says */
 };
 
+/* What callbacks need rarely. */
+struct tc_vcpu_cold {
+    struct tc_softpmu_cpu *shared; /* this CPU's block of the page */
+    struct tc_pages pages;
+};
+
 /* One simulated CPU as the callbacks see it. */
 struct tc_vcpu {
-    _Alignas(64) struct tc_core *core;
+    _Alignas(128) struct tc_core *core;
     const struct tc_block *previous; /* the block that ran before; never NULL */
     uint64_t mode;                   /* enum tc_softpmu_mode */
     /* By mode: the block that an interrupt or fault came after or into; NULL: none. */
@@ -38,12 +45,14 @@ struct tc_vcpu {
     /* The read-modify-write whose load has been seen. */
     uint64_t update;
     uint64_t update_address;
-    struct tc_softpmu_cpu *shared; /* this CPU's block of the page */
-    struct tc_pages pages;
+    struct tc_vcpu_cold *cold;
 };
 
 /* All of them, by QEMU's index; set before anything runs. */
-extern struct tc_vcpu *tc_vcpus;
+extern struct tc_vcpu tc_vcpus[TC_ARGUMENTS_CPUS_MAX];
+
+/* Virtual addresses may mean something else from now on. By the CPU's own thread. */
+void tc_vcpu_remap(struct tc_vcpu *vcpu);
 
 /* What ran before is of no consequence any more (blocks vanish, or counting begins). */
 void tc_vcpu_restart(struct tc_vcpu *vcpu);

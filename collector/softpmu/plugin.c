@@ -190,7 +190,7 @@ static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
                                          TC_QEMU_CB_NO_REGS, block);
     if (plugin.arguments.count == TC_COUNT_INLINE)
         qemu_plugin_register_vcpu_tb_exec_inline(
-            tb, TC_QEMU_INLINE_ADD_U64, &tc_vcpus[0].shared->executed, block->instructions);
+            tb, TC_QEMU_INLINE_ADD_U64, &tc_vcpus[0].cold->shared->executed, block->instructions);
 }
 
 /* ---- arming ------------------------------------------------------------------------------- */
@@ -217,7 +217,7 @@ static void reinstall(qemu_plugin_id_t id)
     (void)id;
     forget_blocks();
     for (uint32_t i = 0; i < plugin.arguments.cpus; i++)
-        tc_pages_forget(&tc_vcpus[i].pages);
+        tc_vcpu_remap(&tc_vcpus[i]);
     bool arm = atomic_load(&plugin.page->wanted) == TC_SOFTPMU_ARM;
     install_callbacks();
     if (state() != TC_SOFTPMU_FAILED)
@@ -258,14 +258,14 @@ static void cpu_starts(qemu_plugin_id_t id, unsigned vcpu_index)
 static void cpu_idles(qemu_plugin_id_t id, unsigned vcpu_index)
 {
     (void)id;
-    tc_shared_idle(tc_vcpus[vcpu_index].shared);
+    tc_shared_idle(tc_vcpus[vcpu_index].cold->shared);
     follow_wanted();
 }
 
 static void cpu_resumes(qemu_plugin_id_t id, unsigned vcpu_index)
 {
     (void)id;
-    tc_shared_resume(tc_vcpus[vcpu_index].shared);
+    tc_shared_resume(tc_vcpus[vcpu_index].cold->shared);
 }
 
 /* A forked program is not the one that was asked for; nobody would tell its counts apart. */
@@ -319,16 +319,16 @@ static int check_target(const qemu_info_t *info, bool *is_64_bit, struct tc_erro
 static int create_vcpus(struct tc_error *err)
 {
     uint32_t cpus = plugin.arguments.cpus;
-    tc_vcpus = aligned_alloc(_Alignof(struct tc_vcpu), cpus * sizeof *tc_vcpus);
-    if (tc_vcpus == NULL)
+    struct tc_vcpu_cold *cold = calloc(cpus, sizeof *cold);
+    if (cold == NULL)
         return tc_error_set(err, ENOMEM, "no memory for %u CPUs", cpus);
-    memset(tc_vcpus, 0, cpus * sizeof *tc_vcpus);
     for (uint32_t i = 0; i < cpus; i++) {
         struct tc_vcpu *vcpu = &tc_vcpus[i];
         vcpu->core = tc_hierarchy_core(plugin.hierarchy, i);
-        vcpu->shared = tc_softpmu_page_cpu(plugin.page, i);
-        tc_core_bind(plugin.hierarchy, i, vcpu->shared->counters);
-        tc_pages_forget(&vcpu->pages);
+        vcpu->cold = &cold[i];
+        vcpu->cold->shared = tc_softpmu_page_cpu(plugin.page, i);
+        tc_core_bind(plugin.hierarchy, i, vcpu->cold->shared->counters);
+        tc_vcpu_remap(vcpu);
         tc_vcpu_restart(vcpu);
     }
     return 0;

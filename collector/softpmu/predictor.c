@@ -8,9 +8,10 @@
 #define EMPTY UINT64_MAX
 
 /* Two-bit counters, of all histories at once. */
-#define WEAKLY_TAKEN   0xaaaaaaaau
-#define STRONGLY_TAKEN 3u
-#define PREDICTS_TAKEN 2u
+#define WEAKLY_TAKEN 0xaaaaaaaau
+/* What a counter becomes: 2 bits for each of its values. */
+#define UP   0xf9u
+#define DOWN 0x90u
 
 int tc_predictor_init(struct tc_predictor *predictor, const struct tc_machine_predictor *geometry)
 {
@@ -45,59 +46,42 @@ void tc_predictor_free(struct tc_predictor *predictor)
     *predictor = (struct tc_predictor){0};
 }
 
-static uint32_t way_at(const struct tc_btb_set *set, uint32_t position)
+/* Makes a way the latest used. Without branches: which way it is cannot be foreseen. */
+static void move_to_front(struct tc_btb_set *set, uint32_t way)
 {
-    return set->order >> (2 * position) & 3;
-}
-
-static void move_to_front(struct tc_btb_set *set, uint32_t position)
-{
-    uint32_t way = way_at(set, position);
-    uint32_t before = set->order & ((1u << (2 * position)) - 1);
-    uint32_t after = set->order & ~((4u << (2 * position)) - 1);
+    uint32_t other = set->order ^ (way * 0x55u);
+    uint32_t shift = (uint32_t)__builtin_ctz(~(other | other >> 1) & 0x55u);
+    uint32_t before = set->order & ((1u << shift) - 1);
+    uint32_t after = set->order & ~((4u << shift) - 1);
     set->order = (uint8_t)(after | before << 2 | way);
 }
 
 /* The branch's way, made the latest used; -1: not in the BTB. */
-static int find(const struct tc_predictor *predictor, struct tc_btb_set *set, uint64_t address)
+static int find(struct tc_btb_set *set, uint64_t address)
 {
-    for (uint32_t position = 0; position <= predictor->last_way; position++) {
-        uint32_t way = way_at(set, position);
-        if (set->tag[way] == address) {
-            move_to_front(set, position);
-            return (int)way;
-        }
-    }
-    return -1;
+    uint32_t latest = set->order & 3;
+    if (set->tag[latest] == address)
+        return (int)latest;
+    uint32_t hits = (uint32_t)(set->tag[0] == address) | (uint32_t)(set->tag[1] == address) << 1 |
+                    (uint32_t)(set->tag[2] == address) << 2 |
+                    (uint32_t)(set->tag[3] == address) << 3;
+    if (hits == 0)
+        return -1;
+    uint32_t way = (uint32_t)__builtin_ctz(hits);
+    move_to_front(set, way);
+    return (int)way;
 }
 
 /* In place of the least recently used branch. */
 static uint32_t insert(const struct tc_predictor *predictor, struct tc_btb_set *set,
                        uint64_t address)
 {
-    move_to_front(set, predictor->last_way);
-    uint32_t way = way_at(set, 0);
+    uint32_t way = set->order >> (2 * (predictor->last_way)) & 3;
+    move_to_front(set, way);
     set->tag[way] = address;
     set->counters[way] = WEAKLY_TAKEN;
     set->history[way] = (uint8_t)(1 & predictor->history_mask);
     return way;
-}
-
-static bool direction(const struct tc_btb_set *set, int way)
-{
-    return (set->counters[way] >> (2 * set->history[way]) & 3) >= PREDICTS_TAKEN;
-}
-
-static void learn(const struct tc_predictor *predictor, struct tc_btb_set *set, int way, bool taken)
-{
-    uint32_t shift = 2u * set->history[way];
-    uint32_t counter = set->counters[way] >> shift & 3;
-    if (taken && counter < STRONGLY_TAKEN)
-        set->counters[way] += 1u << shift;
-    else if (!taken && counter > 0)
-        set->counters[way] -= 1u << shift;
-    set->history[way] =
-        (uint8_t)((set->history[way] * 2u + (taken ? 1u : 0u)) & predictor->history_mask);
 }
 
 static void push(struct tc_predictor *predictor, uint64_t address)
@@ -120,18 +104,19 @@ static bool pop_is(struct tc_predictor *predictor, uint64_t target)
     return predictor->stack[predictor->stack_top] == target;
 }
 
-unsigned tc_predictor_resolve(struct tc_predictor *predictor, const struct tc_branch *branch,
+unsigned tc_predictor_look_up(struct tc_predictor *predictor, const struct tc_branch *branch,
                               bool taken, uint64_t target)
 {
     if (branch->kind == TC_BRANCH_FAR)
         return TC_BRANCH_BTB_MISS;
     uint64_t index = branch->address >> predictor->index_shift & predictor->set_mask;
     struct tc_btb_set *set = &predictor->sets[index];
-    int way = find(predictor, set, branch->address);
+    int way = find(set, branch->address);
     bool right = true;
     switch (branch->kind) {
     case TC_BRANCH_CONDITIONAL:
-        right = (way >= 0 ? direction(set, way) : branch->backward) == taken;
+        right = way >= 0 ? tc_predictor_learn(predictor, set, (uint32_t)way, taken)
+                         : branch->backward == taken;
         break;
     case TC_BRANCH_RETURN:
         right = pop_is(predictor, target);
@@ -146,11 +131,10 @@ unsigned tc_predictor_resolve(struct tc_predictor *predictor, const struct tc_br
     if (branch->kind == TC_BRANCH_CALL || branch->kind == TC_BRANCH_INDIRECT_CALL)
         push(predictor, branch->fallthrough);
     unsigned result = (right ? 0 : TC_BRANCH_MISPREDICTED) | (way < 0 ? TC_BRANCH_BTB_MISS : 0);
-    if (way >= 0 && branch->kind == TC_BRANCH_CONDITIONAL)
-        learn(predictor, set, way, taken);
-    else if (way < 0 && taken)
+    if (way < 0 && taken)
         way = (int)insert(predictor, set, branch->address);
-    if (way >= 0 && taken)
+    if (way >= 0 && taken &&
+        (branch->kind == TC_BRANCH_INDIRECT_JUMP || branch->kind == TC_BRANCH_INDIRECT_CALL))
         predictor->targets[index * TC_BTB_WAYS_MAX + (uint32_t)way] = target;
     return result;
 }

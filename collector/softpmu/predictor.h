@@ -62,8 +62,41 @@ TC_MUST_CHECK int tc_predictor_init(struct tc_predictor *predictor,
                                     const struct tc_machine_predictor *geometry);
 void tc_predictor_free(struct tc_predictor *predictor);
 
-/* Predicts the branch, compares with what it did, learns. target: where it went, if taken. */
-unsigned tc_predictor_resolve(struct tc_predictor *predictor, const struct tc_branch *branch,
+/* tc_predictor_resolve, whatever the branch and wherever in the BTB it is. */
+unsigned tc_predictor_look_up(struct tc_predictor *predictor, const struct tc_branch *branch,
                               bool taken, uint64_t target);
+
+/* What a two-bit counter becomes: 2 bits for each of its values. */
+#define TC_COUNTER_UP   0xf9u
+#define TC_COUNTER_DOWN 0x90u
+
+/* A conditional branch's entry learns. Returns whether it had predicted rightly. Without branches:
+ * how those of the program go is what cannot be foreseen. */
+static inline bool tc_predictor_learn(const struct tc_predictor *predictor, struct tc_btb_set *set,
+                                      uint32_t way, bool taken)
+{
+    uint32_t history = set->history[way];
+    uint32_t counters = set->counters[way];
+    uint32_t counter = counters >> (2 * history) & 3;
+    uint32_t next = (taken ? TC_COUNTER_UP : TC_COUNTER_DOWN) >> (2 * counter) & 3;
+    set->counters[way] = counters ^ (counter ^ next) << (2 * history);
+    set->history[way] = (uint8_t)((history << 1 | taken) & predictor->history_mask);
+    return (counter >> 1) == taken;
+}
+
+/* Predicts the branch, compares with what it did, learns. target: where it went, if taken. */
+static inline unsigned tc_predictor_resolve(struct tc_predictor *predictor,
+                                            const struct tc_branch *branch, bool taken,
+                                            uint64_t target)
+{
+    struct tc_btb_set *set =
+        &predictor->sets[branch->address >> predictor->index_shift & predictor->set_mask];
+    uint32_t latest = set->order & 3;
+    if (branch->kind > TC_BRANCH_JUMP || set->tag[latest] != branch->address)
+        return tc_predictor_look_up(predictor, branch, taken, target);
+    if (branch->kind == TC_BRANCH_JUMP)
+        return 0;
+    return tc_predictor_learn(predictor, set, latest, taken) ? 0 : TC_BRANCH_MISPREDICTED;
+}
 
 #endif
