@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
+from rich.console import Console
 from rich.progress import track
 
 from tlscost.bench.cachegrind import EXACT, cachegrind
@@ -42,7 +43,7 @@ def compare(programs: Iterable[Program]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {"program": program.name, "linking": program.linking, **row}
-            for program in track(list(programs), description="programs")
+            for program in track(list(programs), "programs", console=Console(stderr=True))
             for row in _rows(emulator, program)
         ]
     )

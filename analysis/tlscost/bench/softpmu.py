@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pandas as pd
+from rich.console import Console
 from rich.progress import track
 
 from tlscost.bench.cachegrind import cachegrind
@@ -28,7 +29,7 @@ def run(programs: Iterable[Program], machine: Simulated, rounds: int) -> pd.Data
     """
     emulator = Emulator.like_valgrind()
     rows = []
-    for program in track(list(programs), description="programs"):
+    for program in track(list(programs), "programs", console=Console(stderr=True)):
         for number in range(rounds):
             models, _ = emulator.count(program, machine)
             empty, _ = emulator.count(program, machine, way="nothing")
