@@ -259,13 +259,14 @@ static void cpu_idles(qemu_plugin_id_t id, unsigned vcpu_index)
 {
     (void)id;
     tc_shared_idle(tc_vcpus[vcpu_index].cold->shared);
-    follow_wanted();
 }
 
 static void cpu_resumes(qemu_plugin_id_t id, unsigned vcpu_index)
 {
     (void)id;
     tc_shared_resume(tc_vcpus[vcpu_index].cold->shared);
+    /* Not when it falls idle: QEMU would have it sleep first, on what is for it to do. */
+    follow_wanted();
 }
 
 /* A forked program is not the one that was asked for; nobody would tell its counts apart. */
