@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #include "collector/softpmu/counting.h"
 
+#include <string.h>
+
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
 struct tc_vcpu tc_vcpus[TC_ARGUMENTS_CPUS_MAX];
@@ -427,7 +429,7 @@ qemu_plugin_vcpu_mem_cb_t tc_counting_access(enum tc_addresses addresses,
         operand |= address << OPERAND_SHIFT;
     if (instruction->access == TC_ACCESS_UPDATE)
         operand |= OPERAND_UPDATE;
-    *userdata = (void *)(uintptr_t)operand;
+    memcpy(userdata, &operand, sizeof operand);
     switch (instruction->access) {
     case TC_ACCESS_READ:
         return callbacks[addresses].load;
