@@ -25,7 +25,7 @@ from tlscost import cpio, debian
 from tlscost.errors import CANNOT, TlscostError
 from tlscost.paths import cache_dir, root
 
-__all__ = ["ARCHITECTURES", "Image", "build", "fetch", "image"]
+__all__ = ["ARCHITECTURES", "Image", "build", "compile_for", "fetch", "image"]
 
 ARCHITECTURES = ("i386", "x86_64")
 
@@ -197,8 +197,31 @@ def _decompressed(bzimage: bytes) -> bytes:
     return vmlinux
 
 
+def compile_for(architecture: str, sources: list[Path], program: Path) -> None:
+    """Compile a program, static, for what a guest can be given besides its image."""
+    recipe = _recipe(architecture)
+    with tempfile.TemporaryDirectory(prefix="tlscost-guest-") as temporary:
+        tree = Path(temporary)
+        for package in fetch(architecture, lambda _line: None):
+            if not package.name.startswith("linux-image-"):
+                debian.extract(package, tree, [])
+        argv = [*_compiler(recipe, tree), "-Wall", "-Wextra", "-Werror", "-static", "-pthread"]
+        _run([*argv, "-o", str(program), *map(str, sources)])
+
+
 def _compile(recipe: dict[str, Any], tree: Path, program: Path) -> None:
-    """Compile tlscost-serve against the guest's own C library and OpenSSL.
+    """Compile tlscost-serve against the guest's own OpenSSL."""
+    text = (root() / "CMakeLists.txt").read_text(encoding="utf-8")
+    version = re.search(r"project\(tlscost VERSION (\S+)", text)
+    assert version is not None
+    argv = [*_compiler(recipe, tree), "-DNDEBUG", f'-DTC_VERSION="{version.group(1)}"']
+    argv += ['-DTC_BUILD_NAME="release"']
+    argv += [str(path.relative_to(root())) for path in _sources() if path.suffix == ".c"]
+    _run([*argv, "-s", "-o", str(program), "-lssl", "-lcrypto", "-lhttp_parser", "-pthread"])
+
+
+def _compiler(recipe: dict[str, Any], tree: Path) -> list[str]:
+    """Return the compiler's command line for the C library in the tree.
 
     The compiler is this machine's: it knows both architectures, and only lacks the other one's
     start files and libraries, which are in the tree.
@@ -207,16 +230,10 @@ def _compile(recipe: dict[str, Any], tree: Path, program: Path) -> None:
     libraries = _only(tree, "usr/lib/*/crt1.o").parent
     headers = [Path(_said(["gcc", "-print-file-name=include"])), tree / "usr/include"]
     headers.append(tree / "usr/include" / libraries.name)
-    text = (root() / "CMakeLists.txt").read_text(encoding="utf-8")
-    version = re.search(r"project\(tlscost VERSION (\S+)", text)
-    assert version is not None
     argv = ["gcc", *recipe["compiler_flags"], f"--sysroot={tree}", "-nostdinc", "-I."]
     argv += [word for path in headers for word in ("-isystem", str(path))]
     argv += [word for path in (startup, libraries) for word in (f"-B{path}", f"-L{path}")]
-    argv += ["-D_GNU_SOURCE", "-DNDEBUG", f'-DTC_VERSION="{version.group(1)}"']
-    argv += ['-DTC_BUILD_NAME="release"']
-    argv += [str(path.relative_to(root())) for path in _sources() if path.suffix == ".c"]
-    _run([*argv, "-s", "-o", str(program), "-lssl", "-lcrypto", "-lhttp_parser", "-pthread"])
+    return [*argv, "-D_GNU_SOURCE"]
 
 
 def _entries(recipe: dict[str, Any], tree: Path) -> dict[str, cpio.Entry]:
