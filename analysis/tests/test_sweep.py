@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,8 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from tlscost import plan, sweep
 from tlscost.errors import BAD_INPUT, CANNOT, DONE, FAILED, INTERRUPTED
+from tlscost.progress import Progress
 from tlscost.record import is_whole
+from tlscost.runner import Outcome
 
 TESTS = Path(__file__).parent
 PATIENCE_S = 60
@@ -276,3 +280,24 @@ def test_two_sweeps_share_the_work(bench: Bench) -> None:
         process.communicate(timeout=PATIENCE_S)
         assert process.returncode == DONE
     assert sorted(bench.runs) == ["1B", "2B", "3B"]
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_so_many_simulated_cells_run_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    together = threading.Barrier(jobs)  # opens once `jobs` cells are being measured
+    under_way = threading.Semaphore(jobs)  # and holds off no more than these
+
+    def measure(*_: object) -> Outcome:
+        assert under_way.acquire(blocking=False)
+        together.wait(PATIENCE_S)
+        under_way.release()
+        return Outcome(DONE, "")
+
+    text = PLAN.format(retries=0) + 'machine = "p3-xeon-2m"\n'
+    (tmp_path / "p.toml").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(sweep, "measure_cell", measure)
+    cells = plan.read(tmp_path / "p.toml").cells()
+    result = sweep.run(cells, tmp_path / "out", retries=0, progress=Progress(), jobs=jobs)
+    assert (result.cells, result.measured) == (3, 3)

@@ -175,6 +175,10 @@ def sweep(
     plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="See docs/plans.md.")],
     out: Annotated[Path | None, typer.Option(help="Records go to OUT/records.")] = None,
     engine: Annotated[Engine, typer.Option(help="What runs the cells.")] = Engine.LOCAL,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Simulated cells at once [as CPUs and memory allow]."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and list the cells.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -193,7 +197,9 @@ def sweep(
         raise TlscostError("--out: missing; expected the directory for the records")
     _make_directory(out)
     with _interruptible(lambda: f"what is done is in {out}; to go on, give the same command again"):
-        result = run_sweep(checked.cells(), out, retries=checked.retries, progress=Progress())
+        result = run_sweep(
+            checked.cells(), out, retries=checked.retries, progress=Progress(), jobs=jobs
+        )
     if as_json:
         _print_json({"plan": checked.name, "out": str(out), **dataclasses.asdict(result)})
     _say_result(result)

@@ -65,11 +65,14 @@ def failed_path(record: Path) -> Path:
     return record.with_suffix(".failed")
 
 
-def run(cells: Iterable[Cell], out: Path, *, retries: int, progress: Progress) -> Result:
+def run(
+    cells: Iterable[Cell], out: Path, *, retries: int, progress: Progress, jobs: int | None = None
+) -> Result:
     """Measure what has no whole record in `out`; go on after failures.
 
     Cells that failed are tried again, up to `retries` times, after all others: what disturbed them
-    may have passed by then.
+    may have passed by then. At most `jobs` simulated cells run at once; None: as many as there are
+    CPUs and memory for.
     """
     (out / "records").mkdir(parents=True, exist_ok=True)
     result = Result()
@@ -89,7 +92,7 @@ def run(cells: Iterable[Cell], out: Path, *, retries: int, progress: Progress) -
             last = attempt == retries + 1
             again: dict[str, Cell] = {}
             todo = list(pending.values())
-            with closing(_measure_all(todo, out, attempt, progress)) as measured:
+            with closing(_measure_all(todo, out, attempt, progress, jobs)) as measured:
                 for cell, outcome in measured:
                     if outcome.exit_code == DONE:
                         result.measured += 1
@@ -105,7 +108,7 @@ def run(cells: Iterable[Cell], out: Path, *, retries: int, progress: Progress) -
 
 
 def _measure_all(
-    cells: list[Cell], out: Path, attempt: int, progress: Progress
+    cells: list[Cell], out: Path, attempt: int, progress: Progress, jobs: int | None
 ) -> Generator[tuple[Cell, Outcome]]:
     """Measure cells of this machine one by one, then those of simulated ones beside each other."""
     for cell in cells:
@@ -115,7 +118,7 @@ def _measure_all(
     if not pool:
         return
     running = Running()
-    with ThreadPoolExecutor(_pool_size(pool)) as executor:
+    with ThreadPoolExecutor(jobs or _pool_size(pool)) as executor:
         try:
             futures = {
                 executor.submit(_measure_with_progress, cell, out, attempt, progress, running): cell
