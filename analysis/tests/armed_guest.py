@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import mmap
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from typing import Any
 
 from tests.serve import need
 from tests.test_guest import running, site, wait_for
-from tlscost import cpio, guest
+from tlscost import cpio, guest, softpmu_page
 from tlscost.cell import Cell
 from tlscost.count import REPORT, plugin_option
 from tlscost.machine import simulated_or_file
@@ -22,11 +20,6 @@ from tlscost.paths import program
 from tlscost.servers import Site
 
 __all__ = ["ArmedGuest", "armed"]
-
-# collector/softpmu_page.h: where `wanted` and `state` are, and their values.
-_WANTED, _STATE = 88, 92
-_ARM, _ARMED = 1, 2
-_ARMING_S = 60  # machines are shared; it takes milliseconds
 
 
 @dataclass
@@ -51,15 +44,6 @@ class ArmedGuest:
         document: dict[str, Any] = json.loads(done.stdout)
         assert "error" not in document, document
         return document
-
-    def arm(self) -> None:
-        """Make it count, and wait until it does."""
-        with self.page.open("r+b") as file, mmap.mmap(file.fileno(), 0) as page:
-            page[_WANTED] = _ARM
-            deadline = time.monotonic() + _ARMING_S
-            while page[_STATE] != _ARMED:
-                assert time.monotonic() < deadline, guest.last_words(self.site.directory)
-                time.sleep(0.01)
 
 
 @contextmanager
@@ -97,6 +81,6 @@ def armed(
     with running(server) as process:
         wait_for(guest.SERVING, where, process)
         started = ArmedGuest(where, server.url, page)
-        started.arm()
+        softpmu_page.arm(page)
         yield started
         assert process.poll() is None, guest.last_words(directory)

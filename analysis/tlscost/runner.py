@@ -24,7 +24,7 @@ from tlscost.paths import profiles_dir, program
 from tlscost.profiles import OFF
 from tlscost.servers import Server, Site, prepare
 
-__all__ = ["Outcome", "Placement", "Running", "measure", "place"]
+__all__ = ["Outcome", "Placement", "Running", "free_port", "measure", "place"]
 
 VETH_SERVER, VETH_LOAD = "198.18.0.1", "198.18.0.2"  # as workloads/common/profile.h has them
 LOOPBACK = "127.0.0.1"
@@ -246,7 +246,7 @@ def _native(cell: Cell, directory: Path, placement: Placement) -> tuple[Server, 
     """Prepare a server on this machine; with it the collector's options that say where it is."""
     veth = os.geteuid() == 0
     address = VETH_SERVER if veth else LOOPBACK
-    port = VETH_PORT if veth else _free_port()
+    port = VETH_PORT if veth else free_port()
     site = Site(directory, address, port, placement.server)
     network = ["--network", "loopback"]
     if veth:
@@ -259,7 +259,7 @@ def _simulated(
     cell: Cell, directory: Path, machine: Simulated, said: Callable[[str], None]
 ) -> tuple[Server, list[str]]:
     """Prepare a guest with the server in it; with it the collector's options about it."""
-    site = Site(directory, LOOPBACK, _free_port(), tuple(range(cell.cpus)))
+    site = Site(directory, LOOPBACK, free_port(), tuple(range(cell.cpus)))
     plugin = plugin_option(
         {
             "machine": machine.file,
@@ -330,7 +330,8 @@ def _cpus(cpus: tuple[int, ...]) -> str:
     return ",".join(map(str, cpus))
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that nothing listens on now."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def _show(title: str, ratios: pd.DataFrame, as_json: bool) -> None:
     if as_json:
         print(ratios.to_json(orient="records", double_precision=4))
         return
-    table = Table(title=title)
+    table = Table(title=escape(title))
     for column in ratios.columns:
         table.add_column(column, justify="left" if ratios[column].dtype == object else "right")
     for row in ratios.itertuples(index=False):
@@ -132,3 +133,27 @@ def softpmu(
         value="ns_per_instruction",
     )
     _show("CPU time per instruction [ns]; ratios: ours to theirs", ratios, as_json)
+
+
+@app.command()
+def guest(
+    rounds: Rounds = 3,
+    seconds: Annotated[int, typer.Option(min=1, help="of each run")] = 2,
+    cpus: Annotated[list[int], typer.Option(min=1, help="of the guests")] = [1, 2, 4],  # noqa: B006
+    machine: Annotated[str, typer.Option(help="see `tlscost machines`")] = "p3-xeon",
+    as_json: Json = False,
+) -> None:
+    """Armed guests against empty callbacks and unarmed ones: time per transaction served."""
+    from tlscost.bench import guest as bench
+    from tlscost.bench.ratio import against_each
+    from tlscost.machine import simulated_or_file
+
+    runs = bench.run(simulated_or_file(machine), cpus, bench.TLS, rounds, seconds)
+    ratios = against_each(
+        runs,
+        by=["cpus", "tls", "measure"],
+        who="way",
+        ours=bench.WAYS[0],
+        value="ms_per_transaction",
+    )
+    _show("time per transaction [ms]; ratios: armed to the others", ratios, as_json)

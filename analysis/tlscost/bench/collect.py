@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import pandas as pd
+from rich.console import Console
 from rich.progress import track
 
 from tlscost.bench.clients import Target
@@ -91,7 +92,9 @@ def run(rounds: int = 3, seconds: int = 20) -> pd.DataFrame:
         conditions = {"busy": _busy_cpus(), "idle": nullcontext()}
         for condition, kept in conditions.items():
             with kept:
-                for number in track(range(rounds), description=f"{condition} CPUs"):
+                for number in track(
+                    range(rounds), f"{condition} CPUs", console=Console(stderr=True)
+                ):
                     for tool, command in commands.items():
                         cpu_s = run_process(command).cpu_s
                         rows.append(

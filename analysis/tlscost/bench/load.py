@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pandas as pd
 import psutil
+from rich.console import Console
 from rich.progress import track
 
 from tlscost.bench.clients import CLIENTS, Client, Target
@@ -102,7 +103,7 @@ def run(rounds: int = 5, seconds: int = 3) -> pd.DataFrame:
         for profile in PROFILES:
             crypto = crypto_cost(profile, client_cpu)
             with serving(network, server_cpu, profile):
-                for size in track(SIZES, description=profile):
+                for size in track(SIZES, profile, console=Console(stderr=True)):
                     target = Target(
                         network.server_address, PORT, size, profile_path(profile), client_cpu
                     )
