@@ -34,6 +34,7 @@ class ArmedGuest:
         Its counters.
     """
 
+    process: subprocess.Popen[bytes]
     site: Site
     url: str
     page: Path
@@ -80,7 +81,6 @@ def armed(
         more.write(cpio.pack(files or {}))
     with running(server) as process:
         wait_for(guest.SERVING, where, process)
-        started = ArmedGuest(where, server.url, page)
+        started = ArmedGuest(process, where, server.url, page)
         softpmu_page.arm(page)
         yield started
-        assert process.poll() is None, guest.last_words(directory)
