@@ -12,13 +12,14 @@ from tlscost import compare
 from tlscost.errors import TlscostError
 
 
-def runs(throughputs, metric="throughput", reason=None, *, tls="off", **other):
+def runs(throughputs, metric="throughput", reason=None, *, tls="off", variant=None, **other):
     cell = {"machine": "native", "server": "serve", "tls": tls, "size_bytes": 30, "cpus": 1}
     return pd.DataFrame(
         {
             **cell,
             "load": "{}",
             "cell": json.dumps(cell | {"load": {}} | other),
+            "variant": variant,
             "metric": metric,
             "unit": "transactions/s",
             "value": pd.Series(throughputs, dtype="float64"),
@@ -119,3 +120,11 @@ def test_exchanging_the_sides_inverts_the_ratio(a, b):
     assert there["ratio"] * back["ratio"] == pytest.approx(1)
     assert there["low"] * back["high"] == pytest.approx(1)
     assert there["p"] == pytest.approx(back["p"])
+
+
+def test_variants_of_a_machine_are_not_mixed():
+    a = pd.concat([runs([100, 101], variant="512k"), runs([200, 202], variant="2m")])
+    b = pd.concat([runs([110, 111], variant="512k"), runs([200, 202], variant="2m")])
+    table = compare.compare_runs(a, b).set_index("variant")
+    assert table.loc["512k", "ratio"] == pytest.approx(np.sqrt(110 * 111 / (100 * 101)))
+    assert table.loc["2m", "ratio"] == pytest.approx(1)
