@@ -167,13 +167,13 @@ static bool describe(struct qemu_plugin_tb *tb, struct tc_block *block)
     return true;
 }
 
-static void follow_wanted(void);
+static void follow_arm(void);
 
 static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
     (void)id;
     if (plugin.whole_system)
-        follow_wanted();
+        follow_arm();
     if (state() != TC_SOFTPMU_ARMED || qemu_plugin_tb_n_insns(tb) == 0)
         return;
     struct tc_block *block = tc_arena_block(plugin.arena, qemu_plugin_tb_n_insns(tb));
@@ -226,15 +226,39 @@ static void reinstall(qemu_plugin_id_t id)
     atomic_store(&plugin.resetting, false);
 }
 
-/* Arms or disarms where the reader wants it; from a CPU's thread only. */
-static void follow_wanted(void)
+static void reset_once(void)
 {
-    bool arm = atomic_load_explicit(&plugin.page->wanted, memory_order_relaxed) == TC_SOFTPMU_ARM;
-    enum tc_softpmu_state now = state();
-    if (now == TC_SOFTPMU_FAILED || (now == TC_SOFTPMU_ARMED) == arm)
-        return;
     if (!atomic_exchange(&plugin.resetting, true))
         qemu_plugin_reset(plugin.id, reinstall);
+}
+
+static bool is_to_change(bool arm)
+{
+    bool wanted =
+        atomic_load_explicit(&plugin.page->wanted, memory_order_relaxed) == TC_SOFTPMU_ARM;
+    enum tc_softpmu_state now = state();
+    return now != TC_SOFTPMU_FAILED && wanted == arm && (now == TC_SOFTPMU_ARMED) != arm;
+}
+
+/* Arms where the reader wants it; from a CPU's thread only. */
+static void follow_arm(void)
+{
+    if (is_to_change(true))
+        reset_once();
+}
+
+/* Disarms where the reader wants it, from a CPU that wakes up while all others are halted: QEMU
+ * 7.2 frees the lists of callbacks, but a CPU may keep one beyond the block it belongs to (a direct
+ * call into another page leaves it) and would use it in the next interrupt. Halting drops it. */
+static void follow_disarm(unsigned vcpu_index)
+{
+    if (!is_to_change(false))
+        return;
+    for (uint32_t i = 0; i < plugin.arguments.cpus; i++) {
+        if (i != vcpu_index && atomic_load(&tc_vcpus[i].cold->shared->idle_since_ns) == 0)
+            return;
+    }
+    reset_once();
 }
 
 /* ---- CPUs --------------------------------------------------------------------------------- */
@@ -266,7 +290,8 @@ static void cpu_resumes(qemu_plugin_id_t id, unsigned vcpu_index)
     (void)id;
     tc_shared_resume(tc_vcpus[vcpu_index].cold->shared);
     /* Not when it falls idle: QEMU would have it sleep first, on what is for it to do. */
-    follow_wanted();
+    follow_arm();
+    follow_disarm(vcpu_index);
 }
 
 /* A forked program is not the one that was asked for; nobody would tell its counts apart. */
