@@ -248,8 +248,8 @@ static void follow_arm(void)
 }
 
 /* Disarms where the reader wants it, from a CPU that wakes up while all others are halted: QEMU
- * 7.2 frees the lists of callbacks, but a CPU may keep one beyond the block it belongs to (a direct
- * call into another page leaves it) and would use it in the next interrupt. Halting drops it. */
+ * 7.2 aborts in a loaded guest otherwise. The likely cause: a CPU keeps a list of callbacks beyond
+ * its block, disarming frees it, and the next interrupt uses it; halting drops it. */
 static void follow_disarm(unsigned vcpu_index)
 {
     if (!is_to_change(false))
