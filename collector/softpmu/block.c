@@ -134,9 +134,9 @@ void tc_block_finish(struct tc_block *block, const struct tc_instruction *last, 
     }
     uint64_t fetch = geometry->fetch_block_bytes;
     uint64_t line = geometry->line_bytes;
-    block->fetches = (uint16_t)((behind - 1) / fetch - block->start / fetch + 1);
+    block->fetches[0] = (uint16_t)((behind - 1) / fetch - block->start / fetch + 1);
     block->lines = (uint16_t)(known / line - block->start / line + 1);
-    block->starts_inside = block->start % fetch != 0;
+    block->fetches[1] = (uint16_t)(block->fetches[0] - (block->start % fetch != 0));
 }
 
 uint32_t tc_block_instructions_from(const struct tc_block *block, uint64_t address)

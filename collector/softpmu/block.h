@@ -32,13 +32,13 @@ struct tc_block {
     uint64_t next_mask; /* of branch.fallthrough: the address behind the block */
     struct tc_branch branch;
     uint32_t instructions;
-    uint16_t fetches;   /* aligned fetch blocks reached into */
-    uint16_t lines;     /* L1I lines reached into, as far as their place is known */
-    uint8_t end;        /* enum tc_block_end */
-    uint8_t mode;       /* enum tc_softpmu_mode */
-    bool starts_inside; /* of a fetch block */
-    bool repeats_first; /* the first instruction is a string instruction with a repeat prefix */
-    bool repeats_last;  /* the last one is; QEMU ends a block with it */
+    uint16_t fetches[2]; /* aligned fetch blocks reached into; [1]: less the one that the
+                            instruction before has reached into, too */
+    uint16_t lines;      /* L1I lines reached into, as far as their place is known */
+    uint8_t end;         /* enum tc_block_end */
+    uint8_t mode;        /* enum tc_softpmu_mode */
+    bool repeats_first;  /* the first instruction is a string instruction with a repeat prefix */
+    bool repeats_last;   /* the last one is; QEMU ends a block with it */
     /* Read less often. */
     uint64_t target; /* of a direct branch */
     uint64_t target_mask;

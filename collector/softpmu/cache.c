@@ -7,6 +7,10 @@
 
 #define HOST_LINE_BYTES 64
 
+/* Ways are compared so many at once; a set has room for a multiple of them. */
+#define TC_CACHE_GROUP_SHIFT 2
+#define GROUP                (1u << TC_CACHE_GROUP_SHIFT)
+
 static uint64_t initial_order(uint32_t ways)
 {
     uint64_t order = 0;
@@ -27,7 +31,7 @@ static void *alloc_zeroed(size_t bytes)
 int tc_cache_init(struct tc_cache *cache, uint64_t bytes, uint32_t ways, uint32_t line_bytes)
 {
     uint64_t sets = bytes / ways / line_bytes;
-    uint32_t stride_shift = 0;
+    uint32_t stride_shift = TC_CACHE_GROUP_SHIFT;
     while ((1u << stride_shift) < ways)
         stride_shift++;
     *cache = (struct tc_cache){
@@ -80,9 +84,11 @@ _Atomic uint64_t *tc_cache_use(struct tc_cache *cache, uint64_t line)
 {
     _Atomic uint64_t *set = tc_cache_set(cache, line);
     uint32_t hits = 0;
-    for (uint32_t way = 0; way < cache->ways; way++) {
-        uint64_t word = atomic_load_explicit(&set[way], memory_order_relaxed);
-        hits |= (uint32_t)tc_line_is(word, line) << way;
+    for (uint32_t first = 0; first < cache->ways; first += GROUP) {
+        for (uint32_t way = first; way < first + GROUP; way++) {
+            uint64_t word = atomic_load_explicit(&set[way], memory_order_relaxed);
+            hits |= (uint32_t)tc_line_is(word, line) << way;
+        }
     }
     if (hits == 0)
         return NULL;
@@ -95,7 +101,16 @@ _Atomic uint64_t *tc_cache_replace(struct tc_cache *cache, uint64_t line)
 {
     _Atomic uint64_t *set = tc_cache_set(cache, line);
     uint64_t *order = &cache->order[line & cache->set_mask];
-    uint64_t chosen = *order >> (4 * (cache->ways - 1)) & 15;
+    uint32_t shift = 4 * (cache->ways - 1);
+    uint64_t last = *order >> shift & 15;
+    bool full = true;
+    for (uint32_t way = 0; way < cache->ways; way++)
+        full &= atomic_load_explicit(&set[way], memory_order_relaxed) != 0;
+    if (full) {
+        *order = (*order ^ last << shift) << 4 | last;
+        return &set[last];
+    }
+    uint64_t chosen = last;
     for (uint32_t at = 0; at < cache->ways; at++) {
         uint64_t way = *order >> (4 * at) & 15;
         if (atomic_load_explicit(&set[way], memory_order_relaxed) == 0)

@@ -284,8 +284,12 @@ void tc_core_store_line(struct tc_core *core, uint64_t line)
     miss(core, line, STORE);
 }
 
-void tc_core_count_branch(struct tc_core *core, bool taken, unsigned result)
+void tc_core_branch(struct tc_core *core, const struct tc_branch *branch, bool taken,
+                    uint64_t target)
 {
+    unsigned result = tc_predictor_resolve(&core->predictor, branch, taken, target);
+    tc_core_count(core, TC_SLOT_BRANCHES, 1);
+    tc_core_count(core, TC_SLOT_BRANCHES_TAKEN, taken);
     bool wrong = result & TC_BRANCH_MISPREDICTED;
     if (wrong) {
         tc_core_count(core, taken ? TC_SLOT_MISPREDICTS_TAKEN : TC_SLOT_MISPREDICTS_NOT_TAKEN, 1);

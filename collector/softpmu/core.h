@@ -82,17 +82,27 @@ static inline void tc_core_set_mode(struct tc_core *core, enum tc_softpmu_mode m
                           memory_order_relaxed);
 }
 
-/* Adds to a slot that the owner counts. slot: enum tc_slot. On x86 one instruction, as whole as a
- * load and a store, which compilers do not make of them. */
-static inline void tc_core_count(struct tc_core *core, uint32_t slot, uint64_t n)
+/* Of the present mode, by enum tc_slot. */
+static inline _Atomic uint64_t *tc_core_counters(const struct tc_core *core)
 {
-    _Atomic uint64_t *counter = &atomic_load_explicit(&core->counters, memory_order_relaxed)[slot];
+    return atomic_load_explicit(&core->counters, memory_order_relaxed);
+}
+
+/* Adds to a counter that only its owner stores to. On x86 one instruction, as whole as a load and a
+ * store, which compilers do not make of them. */
+static inline void tc_core_add(_Atomic uint64_t *counter, uint64_t n)
+{
 #if defined(__x86_64__) && defined(NDEBUG)
     __asm__("addq %1, %0" : "+m"(*counter) : "er"(n) : "cc");
 #else
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
                           memory_order_relaxed);
 #endif
+}
+
+static inline void tc_core_count(struct tc_core *core, uint32_t slot, uint64_t n)
+{
+    tc_core_add(&tc_core_counters(core)[slot], n);
 }
 
 /* What the inline functions below leave to: any line that is not the latest used of its set. */
@@ -185,17 +195,28 @@ static inline void tc_core_fetch(struct tc_core *core, uint64_t address)
     tc_core_fetch_one(core, address >> core->line_shift);
 }
 
-void tc_core_count_branch(struct tc_core *core, bool taken, unsigned result);
-
 /* A branch that has executed. target: where it went, if taken. */
-static inline void tc_core_branch(struct tc_core *core, const struct tc_branch *branch, bool taken,
-                                  uint64_t target)
+void tc_core_branch(struct tc_core *core, const struct tc_branch *branch, bool taken,
+                    uint64_t target);
+
+/* The same for a conditional branch. False, and nothing done: it is yet to enter the BTB. */
+static inline bool tc_core_conditional(struct tc_core *core, const struct tc_branch *branch,
+                                       bool taken)
 {
-    unsigned result = tc_predictor_resolve(&core->predictor, branch, taken, target);
-    tc_core_count(core, TC_SLOT_BRANCHES, 1);
-    tc_core_count(core, TC_SLOT_BRANCHES_TAKEN, taken);
-    if (__builtin_expect(result != 0, 0))
-        tc_core_count_branch(core, taken, result);
+    struct tc_btb_set *set = tc_predictor_set(&core->predictor, branch->address);
+    uint32_t way = tc_btb_look_up(&core->predictor, set, branch->address);
+    _Atomic uint64_t *counters = tc_core_counters(core);
+    unsigned wrong = branch->backward;
+    if (way != TC_BTB_NOWHERE)
+        wrong = tc_predictor_learn(&core->predictor, set, way, taken);
+    else if (taken)
+        return false;
+    else
+        tc_core_add(&counters[TC_SLOT_BTB_MISSES_NOT_TAKEN], 1);
+    tc_core_add(&counters[TC_SLOT_BRANCHES], 1);
+    tc_core_add(&counters[TC_SLOT_BRANCHES_TAKEN], taken);
+    tc_core_add(&counters[TC_SLOT_MISPREDICTS_NOT_TAKEN + taken], wrong);
+    return true;
 }
 
 #endif

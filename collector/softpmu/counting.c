@@ -107,46 +107,20 @@ static enum passage resume(struct tc_vcpu *vcpu, const struct tc_block *block)
     return how == PASSAGE_AGAIN ? PASSAGE_AGAIN : PASSAGE_OTHER;
 }
 
-/* What is rarely so. Returns how the block came to run. */
-static __attribute__((noinline)) enum passage
-pass_rarely(struct tc_vcpu *vcpu, const struct tc_block *previous, const struct tc_block *block)
+/* Counts the branch that led to the block, if one did. Returns how the block came to run. */
+static enum passage pass(struct tc_vcpu *vcpu, const struct tc_block *previous,
+                         const struct tc_block *block)
 {
     enum passage how = passage(previous, block);
     if (how == PASSAGE_BRANCH)
         tc_core_branch(vcpu->core, &previous->branch, true, block->start);
+    else if (how == PASSAGE_NEXT && previous->end == TC_END_CONDITIONAL)
+        tc_core_branch(vcpu->core, &previous->branch, false, block->start);
     else if (how == PASSAGE_CUT)
         take_back(vcpu->core, previous, block->start);
     else if (how == PASSAGE_OTHER)
         vcpu->interrupted[previous->mode] = previous;
     return how;
-}
-
-static ALWAYS_INLINE enum passage pass(struct tc_vcpu *vcpu, const struct tc_block *previous,
-                                       const struct tc_block *block)
-{
-    struct tc_core *core = vcpu->core;
-    bool follows = tc_block_precedes(previous, block->start);
-    switch ((enum tc_block_end)previous->end) {
-    case TC_END_NEXT:
-        if (__builtin_expect(follows, 1))
-            return PASSAGE_NEXT;
-        break;
-    case TC_END_CONDITIONAL:
-        if (__builtin_expect(follows | tc_block_targets(previous, block->start), 1)) {
-            tc_core_branch(core, &previous->branch, !follows, block->start);
-            return follows ? PASSAGE_NEXT : PASSAGE_BRANCH;
-        }
-        break;
-    case TC_END_DIRECT:
-        if (__builtin_expect(tc_block_targets(previous, block->start), 1)) {
-            tc_core_branch(core, &previous->branch, true, block->start);
-            return PASSAGE_BRANCH;
-        }
-        break;
-    default:
-        break;
-    }
-    return pass_rarely(vcpu, previous, block);
 }
 
 static __attribute__((noinline)) void fetch_line(struct tc_core *core, uint64_t address)
@@ -156,17 +130,62 @@ static __attribute__((noinline)) void fetch_line(struct tc_core *core, uint64_t 
     tc_core_remember(core, &core->l1i, &core->recent_code, line, address);
 }
 
-static ALWAYS_INLINE void fetch(struct tc_core *core, const struct tc_block *block)
+/* Lines that the program reaches at the address and behind it. */
+static __attribute__((noinline)) void fetch_rarely(struct tc_core *core, uint64_t address,
+                                                   unsigned lines)
 {
+    for (; lines > 0; lines--) {
+        if (!tc_recent_has(&core->recent_code, address, 1, false, core->line_bytes))
+            fetch_line(core, address);
+        address += core->line_bytes;
+    }
+}
+
+/* Counts the block itself. Execution that goes on within a fetch block has it already. */
+static ALWAYS_INLINE void enter(struct tc_core *core, const struct tc_block *block, bool goes_on)
+{
+    _Atomic uint64_t *counters = tc_core_counters(core);
+    tc_core_add(&counters[TC_SLOT_INSTRUCTIONS], block->instructions);
+    tc_core_add(&counters[TC_SLOT_FETCH_BLOCKS], block->fetches[goes_on]);
     uint64_t line_bytes = core->line_bytes;
     uint64_t address = block->start;
     for (unsigned left = block->lines; left > 0; left--) {
-        if (__builtin_expect(!tc_recent_has(&core->recent_code, address, 1, false, line_bytes), 0))
-            fetch_line(core, address);
+        if (__builtin_expect(!tc_recent_has(&core->recent_code, address, 1, false, line_bytes),
+                             0)) {
+            fetch_rarely(core, address, left);
+            return;
+        }
         address += line_bytes;
     }
 }
 
+static __attribute__((noinline)) void run_rarely(struct tc_vcpu *vcpu,
+                                                 const struct tc_block *previous,
+                                                 const struct tc_block *block, bool whole_system)
+{
+    enum passage how = pass(vcpu, previous, block);
+    if (__builtin_expect(block->mode != vcpu->mode, 0)) {
+        vcpu->mode = block->mode;
+        tc_core_set_mode(vcpu->core, (enum tc_softpmu_mode)block->mode);
+    }
+    if (__builtin_expect(whole_system && previous->end == TC_END_INTERRUPT_RETURN, 0))
+        how = resume(vcpu, block);
+    if (__builtin_expect(how == PASSAGE_AGAIN, 0))
+        tc_vcpu_add(&vcpu->cold->shared->repeats, 1);
+    else
+        enter(vcpu->core, block, how == PASSAGE_NEXT);
+}
+
+/* After an unconditional branch within a mode. */
+static __attribute__((noinline)) void
+run_after_jump(struct tc_core *core, const struct tc_block *previous, const struct tc_block *block)
+{
+    tc_core_branch(core, &previous->branch, true, block->start);
+    enter(core, block, false);
+}
+
+/* Most blocks: the one before ran to its end, in the same mode. All else is left to run_rarely.
+ * Calls stand last, so that no registers need be saved. */
 static ALWAYS_INLINE void run_block(unsigned vcpu_index, void *userdata,
                                     enum tc_addresses addresses)
 {
@@ -175,24 +194,25 @@ static ALWAYS_INLINE void run_block(unsigned vcpu_index, void *userdata,
     const struct tc_block *block = userdata;
     const struct tc_block *previous = vcpu->previous;
     vcpu->previous = block;
-    enum passage how = pass(vcpu, previous, block);
-    if (addresses != TC_ADDRESSES_VIRTUAL) {
-        if (__builtin_expect(block->mode != vcpu->mode, 0)) {
-            vcpu->mode = block->mode;
-            tc_core_set_mode(core, (enum tc_softpmu_mode)block->mode);
-        }
-        if (__builtin_expect(previous->end == TC_END_INTERRUPT_RETURN, 0))
-            how = resume(vcpu, block);
-    }
-    if (__builtin_expect(how == PASSAGE_AGAIN, 0)) {
-        tc_vcpu_add(&vcpu->cold->shared->repeats, 1);
+    bool usual = addresses == TC_ADDRESSES_VIRTUAL || block->mode == vcpu->mode;
+    bool follows = tc_block_precedes(previous, block->start);
+    bool branches = tc_block_targets(previous, block->start);
+    if (previous->end == TC_END_CONDITIONAL) {
+        usual &= follows | branches;
+        usual = usual && tc_core_conditional(core, &previous->branch, !follows);
+    } else if (previous->end == TC_END_NEXT) {
+        usual &= follows;
+    } else if (usual &
+               (previous->end == TC_END_INDIRECT || (previous->end == TC_END_DIRECT && branches))) {
+        run_after_jump(core, previous, block);
         return;
+    } else {
+        usual = false;
     }
-    /* Execution that goes on within a fetch block has it already. */
-    bool has_first = (how == PASSAGE_NEXT) & block->starts_inside;
-    tc_core_count(core, TC_SLOT_INSTRUCTIONS, block->instructions);
-    tc_core_count(core, TC_SLOT_FETCH_BLOCKS, (uint64_t)block->fetches - has_first);
-    fetch(core, block);
+    if (usual)
+        enter(core, block, follows);
+    else
+        run_rarely(vcpu, previous, block, addresses != TC_ADDRESSES_VIRTUAL);
 }
 
 static void virtual_block(unsigned vcpu_index, void *userdata)

@@ -9,9 +9,29 @@
 
 /* Two-bit counters, of all histories at once. */
 #define WEAKLY_TAKEN 0xaaaaaaaau
-/* What a counter becomes: 2 bits for each of its values. */
-#define UP   0xf9u
-#define DOWN 0x90u
+
+/* An order (2 bits per way, the latest used lowest) after the use of a way in it. */
+static uint8_t order_after(unsigned order, unsigned way)
+{
+    unsigned after = way;
+    unsigned shift = 2;
+    for (unsigned at = 0; at < 2 * TC_BTB_WAYS_MAX && shift < 2 * TC_BTB_WAYS_MAX; at += 2) {
+        unsigned other = order >> at & 3;
+        if (other == way)
+            continue;
+        after |= other << shift;
+        shift += 2;
+    }
+    return (uint8_t)after;
+}
+
+static void tabulate_orders(struct tc_predictor *predictor)
+{
+    for (unsigned order = 0; order < TC_BTB_ORDERS; order++) {
+        for (unsigned way = 0; way < TC_BTB_WAYS_MAX; way++)
+            predictor->used[order][way] = order_after(order, way);
+    }
+}
 
 int tc_predictor_init(struct tc_predictor *predictor, const struct tc_machine_predictor *geometry)
 {
@@ -23,15 +43,17 @@ int tc_predictor_init(struct tc_predictor *predictor, const struct tc_machine_pr
         .set_mask = sets - 1,
         .index_shift = geometry->index_shift,
         .last_way = geometry->btb_ways - 1,
-        .history_mask = (1u << geometry->history_bits) - 1,
+        .history_mask = ((1u << geometry->history_bits) - 1) << 1,
         .stack_entries = geometry->return_stack,
     };
     if (predictor->sets == NULL || predictor->targets == NULL || predictor->stack == NULL) {
         tc_predictor_free(predictor);
         return -ENOMEM;
     }
+    tabulate_orders(predictor);
     for (size_t set = 0; set < sets; set++) {
         predictor->sets[set] = (struct tc_btb_set){
+
             .tag = {EMPTY, EMPTY, EMPTY, EMPTY}, .order = 0xe4, /* 3, 2, 1, 0 */
         };
     }
@@ -46,41 +68,15 @@ void tc_predictor_free(struct tc_predictor *predictor)
     *predictor = (struct tc_predictor){0};
 }
 
-/* Makes a way the latest used. Without branches: which way it is cannot be foreseen. */
-static void move_to_front(struct tc_btb_set *set, uint32_t way)
-{
-    uint32_t other = set->order ^ (way * 0x55u);
-    uint32_t shift = (uint32_t)__builtin_ctz(~(other | other >> 1) & 0x55u);
-    uint32_t before = set->order & ((1u << shift) - 1);
-    uint32_t after = set->order & ~((4u << shift) - 1);
-    set->order = (uint8_t)(after | before << 2 | way);
-}
-
-/* The branch's way, made the latest used; -1: not in the BTB. */
-static int find(struct tc_btb_set *set, uint64_t address)
-{
-    uint32_t latest = set->order & 3;
-    if (set->tag[latest] == address)
-        return (int)latest;
-    uint32_t hits = (uint32_t)(set->tag[0] == address) | (uint32_t)(set->tag[1] == address) << 1 |
-                    (uint32_t)(set->tag[2] == address) << 2 |
-                    (uint32_t)(set->tag[3] == address) << 3;
-    if (hits == 0)
-        return -1;
-    uint32_t way = (uint32_t)__builtin_ctz(hits);
-    move_to_front(set, way);
-    return (int)way;
-}
-
 /* In place of the least recently used branch. */
 static uint32_t insert(const struct tc_predictor *predictor, struct tc_btb_set *set,
                        uint64_t address)
 {
     uint32_t way = set->order >> (2 * (predictor->last_way)) & 3;
-    move_to_front(set, way);
+    tc_btb_use(predictor, set, way);
     set->tag[way] = address;
     set->counters[way] = WEAKLY_TAKEN;
-    set->history[way] = (uint8_t)(1 & predictor->history_mask);
+    set->history[way] = (uint8_t)(2 & predictor->history_mask);
     return way;
 }
 
@@ -104,37 +100,37 @@ static bool pop_is(struct tc_predictor *predictor, uint64_t target)
     return predictor->stack[predictor->stack_top] == target;
 }
 
-unsigned tc_predictor_look_up(struct tc_predictor *predictor, const struct tc_branch *branch,
+unsigned tc_predictor_resolve(struct tc_predictor *predictor, const struct tc_branch *branch,
                               bool taken, uint64_t target)
 {
     if (branch->kind == TC_BRANCH_FAR)
         return TC_BRANCH_BTB_MISS;
-    uint64_t index = branch->address >> predictor->index_shift & predictor->set_mask;
-    struct tc_btb_set *set = &predictor->sets[index];
-    int way = find(set, branch->address);
+    struct tc_btb_set *set = tc_predictor_set(predictor, branch->address);
+    uint64_t *targets = &predictor->targets[(set - predictor->sets) * TC_BTB_WAYS_MAX];
+    uint32_t way = tc_btb_look_up(predictor, set, branch->address);
+    bool found = way != TC_BTB_NOWHERE;
     bool right = true;
     switch (branch->kind) {
     case TC_BRANCH_CONDITIONAL:
-        right = way >= 0 ? tc_predictor_learn(predictor, set, (uint32_t)way, taken)
-                         : branch->backward == taken;
+        right = found ? !tc_predictor_learn(predictor, set, way, taken) : branch->backward == taken;
         break;
     case TC_BRANCH_RETURN:
         right = pop_is(predictor, target);
         break;
     case TC_BRANCH_INDIRECT_JUMP:
     case TC_BRANCH_INDIRECT_CALL:
-        right = way >= 0 && predictor->targets[index * TC_BTB_WAYS_MAX + (uint32_t)way] == target;
+        right = found && targets[way] == target;
         break;
     default: /* decoding finds the target of direct ones even without the BTB */
         break;
     }
     if (branch->kind == TC_BRANCH_CALL || branch->kind == TC_BRANCH_INDIRECT_CALL)
         push(predictor, branch->fallthrough);
-    unsigned result = (right ? 0 : TC_BRANCH_MISPREDICTED) | (way < 0 ? TC_BRANCH_BTB_MISS : 0);
-    if (way < 0 && taken)
-        way = (int)insert(predictor, set, branch->address);
-    if (way >= 0 && taken &&
+    unsigned result = (right ? 0 : TC_BRANCH_MISPREDICTED) | (found ? 0 : TC_BRANCH_BTB_MISS);
+    if (!found && taken)
+        way = insert(predictor, set, branch->address);
+    if (taken &&
         (branch->kind == TC_BRANCH_INDIRECT_JUMP || branch->kind == TC_BRANCH_INDIRECT_CALL))
-        predictor->targets[index * TC_BTB_WAYS_MAX + (uint32_t)way] = target;
+        targets[way] = target;
     return result;
 }
