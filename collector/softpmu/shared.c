@@ -35,9 +35,11 @@ static int map_file(const char *path, size_t bytes, void **memory, struct tc_err
                           strerror(rc));
         goto out;
     }
-    *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (*memory == MAP_FAILED)
+    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (mapped == MAP_FAILED)
         rc = tc_error_set(err, errno, "%s: mmap: %s", path, strerror(errno));
+    else
+        *memory = mapped;
 out:
     (void)close(fd);
     return rc;
@@ -45,10 +47,11 @@ out:
 
 static int map_memory(size_t bytes, void **memory, struct tc_error *err)
 {
-    *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (*memory == MAP_FAILED)
+    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED)
         return tc_error_set(err, errno, "no memory for %zu bytes of counters: %s", bytes,
                             strerror(errno));
+    *memory = mapped;
     return 0;
 }
 
@@ -62,7 +65,7 @@ int tc_shared_create(const char *path, const struct tc_machine *machine, uint32_
     uint64_t bytes = offset + stride * cpus;
     void *memory = NULL;
     int rc = path != NULL ? map_file(path, bytes, &memory, err) : map_memory(bytes, &memory, err);
-    if (rc != 0)
+    if (memory == NULL)
         return rc;
     struct tc_softpmu_page *p = memory;
     p->version = TC_SOFTPMU_VERSION;
@@ -82,7 +85,7 @@ int tc_shared_create_failed(const char *path, int code, const char *message, str
 {
     void *memory = NULL;
     int rc = map_file(path, sizeof(struct tc_softpmu_page), &memory, err);
-    if (rc != 0)
+    if (memory == NULL)
         return rc;
     struct tc_softpmu_page *page = memory;
     page->version = TC_SOFTPMU_VERSION;

@@ -11,10 +11,12 @@
 #include "collector/tests/page_writer.h"
 
 #define TURN_NS    1000000L
+#define CPUS_MAX   64
 #define FAIL_AFTER 3000 /* turns: after the first windows, on a busy machine, too */
 
 static struct tc_softpmu_page *page;
 static const char *behaviour;
+static uint32_t numbers[CPUS_MAX];
 
 static uint64_t now_ns(void)
 {
@@ -25,7 +27,7 @@ static uint64_t now_ns(void)
 
 static void *run_cpu(void *number)
 {
-    uint32_t cpu = (uint32_t)(uintptr_t)number;
+    uint32_t cpu = *(const uint32_t *)number;
     const struct timespec turn = {.tv_nsec = TURN_NS};
     for (;;) {
         page_writer_advance(page, cpu);
@@ -55,7 +57,8 @@ static int serve(uint32_t cpus)
     }
     for (uint32_t cpu = 0; cpu < cpus; cpu++) {
         pthread_t thread;
-        if (pthread_create(&thread, NULL, run_cpu, (void *)(uintptr_t)cpu) != 0) {
+        numbers[cpu] = cpu;
+        if (pthread_create(&thread, NULL, run_cpu, &numbers[cpu]) != 0) {
             return EXIT_FAILURE;
         }
     }
@@ -76,7 +79,7 @@ int main(int argc, char **argv)
 {
     int fd = argc == 4 ? open(argv[1], O_RDWR | O_CLOEXEC) : -1;
     uint32_t cpus = argc == 4 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
-    if (fd < 0 || cpus == 0) {
+    if (fd < 0 || cpus == 0 || cpus > CPUS_MAX) {
         (void)fprintf(stderr, "softpmu_writer PAGE CPUS BEHAVIOUR\n");
         return EXIT_FAILURE;
     }
