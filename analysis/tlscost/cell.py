@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from tlscost.machine import NATIVE, machine_names
+from tlscost.machine import NATIVE, check, machine_names
 from tlscost.profiles import OFF, profile_names
 
 __all__ = ["Cell", "CommandServer", "Load", "Rules", "human_size"]
@@ -86,6 +86,7 @@ def _there(cpu: int) -> int:
 def _known_machine(value: str) -> str:
     if value not in machine_names():
         raise ValueError(f"no such machine; allowed: {', '.join(machine_names())}")
+    check(value)
     return value
 
 

@@ -1,6 +1,7 @@
 """The machines that a server can run on: this one, and those described in data/machines."""
 
 import json
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -10,11 +11,12 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from tlscost.errors import TlscostError
-from tlscost.paths import machines_dir
+from tlscost.paths import machines_dir, program
 
 __all__ = [
     "NATIVE",
     "Simulated",
+    "check",
     "descriptions",
     "machine_names",
     "observed",
@@ -102,6 +104,23 @@ def _read(path: Path) -> _File:
         return _File.model_validate({key: _plain(value) for key, value in document.items()})
     except (OSError, ValueError, AttributeError) as error:
         raise TlscostError(f"{path}: not a machine file: {error}") from error
+
+
+@cache
+def check(name: str) -> None:
+    """Have the collector's reader check what a simulated machine is made of.
+
+    Raises
+    ------
+    ValueError
+        The machine file's constants make no machine; the message names file, key and value.
+    """
+    machine = simulated(name)
+    if machine is not None:
+        argv = [program("tlscost-machine-check"), machine.file]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise ValueError(done.stderr.strip() or f"{machine.file}: cannot be checked")
 
 
 def machine_names() -> list[str]:
