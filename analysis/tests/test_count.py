@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from serve import need
+from small_disk import small_disk
 
 from tlscost import count as counting
 from tlscost.errors import BAD_INPUT, CANNOT, FAILED, TlscostError
@@ -22,6 +24,7 @@ from tlscost.machine import simulated_or_file
 MACHINE = "p3-xeon-2m"
 EXIT = "mov $60, %eax; xor %edi, %edi; syscall"  # 3 instructions
 EXIT_INSTRUCTIONS = 3
+MAGIC = b"softpmu1"
 LINE = 32
 L1_BYTES = 16384
 
@@ -278,6 +281,43 @@ def test_no_room_for_the_counts() -> None:
     )
     assert (done.returncode, done.stdout) == (CANNOT, "")
     assert "disk is full" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "cpus", "words"),
+    [
+        (8 << 10, 1, "disk is full"),  # no page at all
+        (64 << 10, 64, "no room for"),  # room for one that says why there are no counts
+    ],
+)
+def test_a_full_disk_for_the_counts(tmp_path: Path, size_bytes: int, cpus: int, words: str) -> None:
+    with small_disk(tmp_path / "disk", size_bytes) as disk:
+        arguments = ["--machine", MACHINE, "--cpus", cpus, "--", "true"]
+        done = command(*arguments, TMPDIR=str(disk))
+        assert list(disk.iterdir()) == []
+    assert (done.returncode, done.stdout) == (CANNOT, "")
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        b"stale",
+        b"\0" * 8,  # the magic, which is stored last: the writer died before
+        MAGIC + (99).to_bytes(4, "little"),  # another version
+    ],
+)
+def test_a_page_that_is_no_page_is_not_read(tmp_path: Path, change: bytes) -> None:
+    page, machine = tmp_path / "page", simulated_or_file(MACHINE)
+    arguments = {"machine": machine.file, "variant": machine.variant, "cpus": 1, "page": page}
+    plugin = counting.plugin_option(arguments)
+    page.write_bytes(b"of an earlier run" * 100_000)
+    subprocess.run([need("qemu-x86_64"), "-plugin", plugin, need("true")], check=True)
+    assert page.read_bytes()[:8] == MAGIC
+    assert counting.read_counts(page, machine, ["true"], 0).events  # it was made anew
+    page.write_bytes(change + page.read_bytes()[len(change) :])
+    with pytest.raises(TlscostError, match="not a whole page of counters"):
+        counting.read_counts(page, machine, ["true"], 0)
 
 
 def test_more_threads_than_cpus(tmp_path: Path) -> None:

@@ -1,21 +1,18 @@
-"""Cells on simulated machines, with the real simulator and guest; and what may go wrong."""
+"""Cells on simulated machines, with the real simulator and guest."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 from pathlib import Path
 
 import psutil
 import pytest
 from serve import need
-from test_run import start, tlscost, until
+from test_run import below, start, tlscost, until
 
 from tlscost import record
-from tlscost.errors import BAD_INPUT, CANNOT, DONE, FAILED, INTERRUPTED
-from tlscost.paths import machines_dir
+from tlscost.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED
 
 QEMU = "qemu-system-i386"
 MACHINE = "p3-xeon"
@@ -90,7 +87,7 @@ def test_a_kill_leaves_nothing_but_what_was_measured(tmp_path: Path, victim: str
     process = start(*cell(out, "--windows", "1000"))
     until(lambda: partial.exists() and '"type":"window"' in partial.read_text())
     everyone = psutil.Process(process.pid).children(recursive=True)
-    (simulator,) = (one for one in everyone if Path(one.exe()).name == QEMU)
+    (simulator,) = below(process, QEMU)
     if victim == "simulator":
         simulator.kill()
     else:
@@ -121,43 +118,6 @@ def test_an_interrupted_pool_stops_all_guests(tmp_path: Path) -> None:
     psutil.wait_procs(everyone, timeout=60)
     assert [one for one in everyone if one.is_running()] == []
     assert list((tmp_path / "out" / "records").glob("*.failed")) == []
-
-
-def test_a_missing_simulator_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    need(QEMU)
-    only = tmp_path / "bin"
-    only.mkdir()
-    for directory in os.environ["PATH"].split(":"):
-        for program in Path(directory).glob("*") if Path(directory).is_dir() else ():
-            if not program.name.startswith("qemu-") and not (only / program.name).exists():
-                (only / program.name).symlink_to(program)
-    monkeypatch.setenv("PATH", str(only))
-    assert shutil.which(QEMU) is None
-    out = tmp_path / "r.jsonl"
-    done = tlscost(*cell(out))
-    assert done.returncode == CANNOT
-    assert f"{QEMU}: no such program here; as root: apt-get install qemu-system-x86" in done.stderr
-
-
-def test_an_impossible_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    need(QEMU)
-    root = tmp_path / "root"
-    root.mkdir()
-    for path in machines_dir().parents[1].iterdir():
-        if path.name != "data":
-            (root / path.name).symlink_to(path)
-    shutil.copytree(machines_dir().parent, root / "data")
-    broken = root / "data" / "machines" / "p3-xeon.json"
-    document = json.loads(broken.read_text())
-    document["l1d"]["line_bytes"]["value"] = 33
-    broken.write_text(json.dumps(document))
-    monkeypatch.setenv("TLSCOST_ROOT", str(root))
-    out = tmp_path / "r.jsonl"
-    done = tlscost(*cell(out))
-    assert done.returncode == FAILED
-    assert "l1d" in done.stderr
-    assert "33" in done.stderr
-    assert not out.exists()
 
 
 def test_what_a_simulated_machine_has_not_is_refused(tmp_path: Path) -> None:

@@ -131,15 +131,19 @@ def measure(
     """
     own = os.fstat(locks[0])
     prefix = f"tlscost-cell-{own.st_dev}-{own.st_ino}-"
-    _remove_stale_directories(prefix)
-    with tempfile.TemporaryDirectory(prefix=prefix) as temporary:
-        directory = Path(temporary)
+    try:
+        _remove_stale_directories(prefix)
+        temporary = tempfile.TemporaryDirectory(prefix=prefix)
+    except OSError as error:
+        return Outcome(FAILED, f"no directory for the cell's files (see TMPDIR): {error}")
+    with temporary as name:
+        directory = Path(name)
         try:
             argv = _command_line(cell, record, directory, said)
         except TlscostError as error:
             return Outcome(error.exit_code, str(error))
         except (OSError, subprocess.SubprocessError) as error:
-            return Outcome(FAILED, f"while preparing the cell: {error}")
+            return Outcome(FAILED, f"while preparing the cell in {directory} (see TMPDIR): {error}")
         outcome = run_command(argv, locks=locks, said=said, running=running or Running())
         if outcome.exit_code == DONE or cell.machine == NATIVE:
             return outcome

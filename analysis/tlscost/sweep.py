@@ -225,4 +225,5 @@ def _write_failed(
         whole.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         whole.replace(path)
     except OSError as error:  # a full disk, say: the sweep's summary still has the reason
+        whole.unlink(missing_ok=True)
         progress.say(f"{path}: cannot be written: {error.strerror}")
