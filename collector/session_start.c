@@ -50,17 +50,13 @@ static int split_into_passes(struct tc_session *session, struct tc_error *err)
 int tc_session_make_passes(struct tc_session *session, struct tc_error *err)
 {
     session->passes = calloc(TC_PASSES_MAX, sizeof(*session->passes));
-    if (session->passes == NULL) {
+    session->idle = calloc(TC_PASSES_MAX, sizeof(*session->idle));
+    if (session->passes == NULL || session->idle == NULL) {
         return tc_error_set(err, ENOMEM, "out of memory for passes");
     }
     /* A simulated machine counts all that it can in one. */
     session->passes_count = session->counting == &tc_source_softpmu ? 1 : 0;
-    int rc = session->passes_count > 0 ? 0 : split_into_passes(session, err);
-    if (rc != 0) {
-        return rc;
-    }
-    session->idle = calloc(session->passes_count, sizeof(*session->idle));
-    return session->idle != NULL ? 0 : tc_error_set(err, ENOMEM, "out of memory for passes");
+    return session->passes_count > 0 ? 0 : split_into_passes(session, err);
 }
 
 int tc_session_open_counters(struct tc_session *session, pid_t command, pid_t keeper,

@@ -225,6 +225,10 @@ static int softpmu_open(struct tc_counters **counters, const struct tc_source_re
     }
     softpmu->values_count = list_values(page, softpmu->values);
     softpmu->base.slots_count = softpmu->cpus * softpmu->values_count;
+    if (softpmu->base.slots_count == 0) {
+        free(softpmu);
+        return tc_error_set(err, EPROTO, "the simulated machine's page has no events");
+    }
     softpmu->base.slots = calloc(softpmu->base.slots_count, sizeof(*softpmu->base.slots));
     if (softpmu->base.slots == NULL) {
         return no_memory(softpmu, err);

@@ -79,7 +79,7 @@ void page_writer_advance(struct tc_softpmu_page *page, uint32_t cpu)
 {
     for (int i = 0; i < TC_SOFTPMU_MODES; i++) {
         enum tc_softpmu_mode mode = (enum tc_softpmu_mode)i;
-        _Atomic uint64_t *counters = tc_softpmu_page_cpu(page, cpu)->counters + i * SLOTS;
+        _Atomic uint64_t *counters = tc_softpmu_page_cpu(page, cpu)->counters + (size_t)i * SLOTS;
         add(&counters[SLOT_INSTRUCTIONS], page_writer_step(WRITER_INSTRUCTIONS, cpu, mode, 0));
         add(&counters[SLOT_FETCH_MISSES], page_writer_step(WRITER_FETCH_MISSES, cpu, mode, 0));
         for (uint32_t variant = 0; variant < WRITER_VARIANTS; variant++) {
