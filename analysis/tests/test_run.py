@@ -58,7 +58,7 @@ def below(process: subprocess.Popen[str], name: str) -> list[psutil.Process]:
 
     def is_it(child: psutil.Process) -> bool:
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended since it was listed
-            return child.name() == name[:15]
+            return child.name() == name
         return False
 
     return list(filter(is_it, psutil.Process(process.pid).children(recursive=True)))
