@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
+from tlscost import published
 from tlscost.cell import human_size
 from tlscost.decompose import Decomposition
 from tlscost.machine import NATIVE, observed
-from tlscost.paths import root
 from tlscost.record import Record, Window
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "fitted_shares",
     "machine",
     "not_measured",
-    "published",
     "slowdown",
     "warnings",
 ]
@@ -123,7 +122,7 @@ def slowdown(metrics: pd.DataFrame) -> pd.DataFrame:
     plain = data[data["tls"] == "off"][[*keys, "value"]]
     both = data[data["tls"] != "off"].merge(plain, on=keys, suffixes=("", "_off"))
     both["times"] = both["value_off"] / both["value"]
-    old = published("kant2000_table2_relative").rename(
+    old = published.read("kant2000_table2_relative").rename(
         columns={"processors": "cpus", "relative_throughput": "times"}
     )
     old = old.merge(both[["size_bytes", "cpus"]].drop_duplicates())
@@ -171,11 +170,6 @@ def fitted_points(fits: Sequence[Decomposition]) -> pd.DataFrame:
 def fitted_lines(fits: Sequence[Decomposition], sizes_kib: Sequence[float]) -> pd.DataFrame:
     """Lines that were fitted, long form, at `sizes_kib` [KiB]."""
     return _by_series(fits, [fit.times(np.asarray(sizes_kib, dtype=np.float64)) for fit in fits])
-
-
-def published(name: str) -> pd.DataFrame:
-    """Read one of the published tables in data/published."""
-    return pd.read_csv(root() / "data" / "published" / f"{name}.csv")
 
 
 def machine(records: Sequence[Record]) -> pd.DataFrame:
