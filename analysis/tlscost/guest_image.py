@@ -27,11 +27,12 @@ from tlscost.paths import cache_dir, root
 
 __all__ = ["ARCHITECTURES", "Image", "build", "compile_for", "fetch", "image"]
 
-ARCHITECTURES = ("i386", "x86_64")
+ARCHITECTURES = ("i386", "x86_64", "arm64")
 
 _DIGEST_CHARACTERS = 16  # as the launcher names what it caches
 _COMPILE_TIMEOUT_S = 300
 _LZ4_LEGACY = bytes.fromhex("02214c18")
+_ARM64_IMAGE = b"ARM\x64"  # at 56: docs of Linux's arm64 boot protocol; never compressed by Debian
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _recipe(architecture: str) -> dict[str, Any]:
     """Return what `image.toml` says of an architecture, lists joined to the common ones."""
     recipes = tomllib.loads((_home() / "image.toml").read_text(encoding="utf-8"))
     common, own = recipes["common"], recipes[architecture]
-    gcc = _said(["gcc", "-dumpversion"]).split(".", maxsplit=1)[0]
+    gcc = _said([own["compiler"], "-dumpversion"]).split(".", maxsplit=1)[0]
     joined = {name: common.get(name, []) + own.get(name, []) for name in common}
     joined["build_packages"] = [name.format(gcc=gcc) for name in joined["build_packages"]]
     return {**own, **joined}
@@ -144,7 +145,7 @@ def _sources() -> list[Path]:
 def _sources_digest(architecture: str) -> str:
     files = [_home() / "image.toml", _home() / "init", root() / "CMakeLists.txt", *_sources()]
     builders = [Path(__file__), Path(cpio.__file__)]
-    compiler = _said(["gcc", "--version"])
+    compiler = _said([_recipe(architecture)["compiler"], "--version"])
     return _digest([architecture, compiler, *map(_file_digest, [*files, *builders])])
 
 
@@ -183,7 +184,12 @@ def _kernel_files(recipe: dict[str, Any]) -> list[str]:
 
 
 def _decompressed(bzimage: bytes) -> bytes:
-    """Return the ELF file within a compressed kernel (offsets of Linux's boot protocol)."""
+    """Return the ELF file within a compressed kernel (offsets of Linux's boot protocol).
+
+    One for arm64 is what it is.
+    """
+    if bzimage[56:60] == _ARM64_IMAGE:
+        return bzimage
     setup_sectors = bzimage[0x1F1] or 4
     offset, length = struct.unpack_from("<II", bzimage, 0x248)
     start = (setup_sectors + 1) * 512 + offset
@@ -223,14 +229,15 @@ def _compile(recipe: dict[str, Any], tree: Path, program: Path) -> None:
 def _compiler(recipe: dict[str, Any], tree: Path) -> list[str]:
     """Return the compiler's command line for the C library in the tree.
 
-    The compiler is this machine's: it knows both architectures, and only lacks the other one's
-    start files and libraries, which are in the tree.
+    For x86 it is this machine's: it knows both architectures, and only lacks the other one's start
+    files and libraries, which are in the tree.
     """
+    compiler = recipe["compiler"]
     startup = _only(tree, "usr/lib/gcc/*/*/crtbegin.o").parent
     libraries = _only(tree, "usr/lib/*/crt1.o").parent
-    headers = [Path(_said(["gcc", "-print-file-name=include"])), tree / "usr/include"]
+    headers = [Path(_said([compiler, "-print-file-name=include"])), tree / "usr/include"]
     headers.append(tree / "usr/include" / libraries.name)
-    argv = ["gcc", *recipe["compiler_flags"], f"--sysroot={tree}", "-nostdinc", "-I."]
+    argv = [compiler, *recipe["compiler_flags"], f"--sysroot={tree}", "-nostdinc", "-I."]
     argv += [word for path in headers for word in ("-isystem", str(path))]
     argv += [word for path in (startup, libraries) for word in (f"-B{path}", f"-L{path}")]
     return [*argv, "-D_GNU_SOURCE"]
@@ -331,8 +338,9 @@ def _run(argv: list[str], given: bytes = b"") -> bytes:
             timeout=_COMPILE_TIMEOUT_S,
         )
     except FileNotFoundError:
+        packages = "gcc binutils lz4" if "-" not in argv[0] else "gcc-aarch64-linux-gnu"
         raise TlscostError(
-            f"{argv[0]}: not installed; as root: apt-get install gcc binutils lz4", CANNOT
+            f"{argv[0]}: not installed; as root: apt-get install {packages}", CANNOT
         ) from None
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip()[-2000:]
