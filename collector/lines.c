@@ -137,6 +137,16 @@ static json_t *a_count(const struct tc_slot *slot, const char *source, struct va
                      tc_status_name(TC_STATUS_OK), "reason");
 }
 
+/* A counter's 64 bits last for centuries and the kernel sees to narrower hardware's wrapping: what
+ * went backwards was lost on its way, and a difference would be a huge number. */
+static bool went_back(const struct tc_window *window, size_t slot)
+{
+    const struct tc_reading *begin = &window->begin.counters[slot];
+    const struct tc_reading *end = &window->end.counters[slot];
+    return end->raw < begin->raw || end->enabled_ns < begin->enabled_ns ||
+           end->running_ns < begin->running_ns;
+}
+
 static bool never_ran(struct value value)
 {
     return value.running_ns == 0 && value.enabled_ns > 0;
@@ -151,6 +161,11 @@ static json_t *event_count(const struct tc_line *line, size_t i)
     }
     if (slot->status != TC_STATUS_OK) {
         return no_count(slot, source, slot->status, slot->reason);
+    }
+    if (went_back(line->window, i) || (line->idle != NULL && went_back(line->idle, i))) {
+        return no_count(slot, source, TC_STATUS_FAILED,
+                        "the counter went backwards between two readings; did its CPU go offline, "
+                        "or the virtual machine migrate? measure again");
     }
     struct value value = counted_value(line->window, i);
     struct value idle = line->idle == NULL ? value : counted_value(line->idle, i);

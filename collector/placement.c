@@ -35,6 +35,17 @@ static bool contains(const struct tc_cpus *cpus, int id)
     return false;
 }
 
+int tc_cpus_list(const char *text, struct tc_cpus *cpus)
+{
+    struct bitmask *mask = numa_parse_cpustring_all(text);
+    if (mask == NULL) {
+        return -EINVAL;
+    }
+    from_bitmask(mask, cpus);
+    numa_bitmask_free(mask);
+    return 0;
+}
+
 int tc_cpus_online(struct tc_cpus *cpus, struct tc_error *err)
 {
     const char *path = "/sys/devices/system/cpu/online";
@@ -50,12 +61,9 @@ int tc_cpus_online(struct tc_cpus *cpus, struct tc_error *err)
     }
     (void)fclose(file);
     text[strcspn(text, "\n")] = '\0';
-    struct bitmask *mask = numa_parse_cpustring_all(text);
-    if (mask == NULL) {
+    if (tc_cpus_list(text, cpus) != 0) {
         return tc_error_set(err, EINVAL, "%s: '%s' is not a list of CPUs", path, text);
     }
-    from_bitmask(mask, cpus);
-    numa_bitmask_free(mask);
     return cpus->count > 0 ? 0 : tc_error_set(err, EINVAL, "%s: '%s' names no CPU", path, text);
 }
 
@@ -68,16 +76,12 @@ int tc_cpus_parse(const char *option, const char *text, struct tc_cpus *cpus, st
     }
     int last = online.ids[online.count - 1];
     /* libnuma also takes "all", "!3" and "+1" (relative); a record has to name CPUs. */
-    struct bitmask *mask = strspn(text, "0123456789,-") == strlen(text) && *text != '\0'
-                               ? numa_parse_cpustring_all(text)
-                               : NULL;
-    if (mask == NULL) {
+    if (strspn(text, "0123456789,-") != strlen(text) || *text == '\0' ||
+        tc_cpus_list(text, cpus) != 0) {
         return tc_error_set(
             err, EINVAL, "%s '%s': expected a list of this machine's CPUs (0 to %d), as 0 or 0,2-3",
             option, text, last);
     }
-    from_bitmask(mask, cpus);
-    numa_bitmask_free(mask);
     for (size_t i = 0; i < cpus->count; i++) {
         if (!contains(&online, cpus->ids[i])) {
             return tc_error_set(err, EINVAL,
@@ -221,4 +225,19 @@ int tc_placement_apply(const struct tc_cpus *cpus, const struct tc_numa *numa, s
                             cpus->ids[0], cpus->ids[cpus->count - 1], strerror(errno));
     }
     return numa == NULL ? 0 : apply_policy(numa, err);
+}
+
+bool tc_placement_on(int cpu, void (*work)(void *context), void *context)
+{
+    cpu_set_t before;
+    cpu_set_t there;
+    CPU_ZERO(&there);
+    CPU_SET((size_t)cpu, &there);
+    if (sched_getaffinity(0, sizeof(before), &before) != 0 ||
+        sched_setaffinity(0, sizeof(there), &there) != 0) {
+        return false;
+    }
+    work(context);
+    (void)sched_setaffinity(0, sizeof(before), &before);
+    return true;
 }

@@ -22,6 +22,9 @@ struct tc_numa {
     char nodes[128]; /* list, as "0,2"; empty where the policy names none */
 };
 
+/* Parses a list of the kernel's, "0,2-3", whoever is online. Errors: -EINVAL. */
+TC_MUST_CHECK int tc_cpus_list(const char *text, struct tc_cpus *cpus);
+
 /* Parses "0,2-3" and checks that each CPU is online. option: named in messages. Errors: -EINVAL. */
 TC_MUST_CHECK int tc_cpus_parse(const char *option, const char *text, struct tc_cpus *cpus,
                                 struct tc_error *err);
@@ -50,5 +53,8 @@ size_t tc_numa_nodes_of(const struct tc_cpus *cpus, int *nodes);
  * Errors: errno of sched_setaffinity and of the policy. */
 TC_MUST_CHECK int tc_placement_apply(const struct tc_cpus *cpus, const struct tc_numa *numa,
                                      struct tc_error *err);
+
+/* Does the work on that CPU and comes back; false, and nothing done, where it may not run there. */
+bool tc_placement_on(int cpu, void (*work)(void *context), void *context);
 
 #endif

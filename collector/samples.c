@@ -41,6 +41,17 @@ void tc_samples_close(struct tc_samples *samples)
     *samples = (struct tc_samples){0};
 }
 
+static bool goes_back(const struct tc_series *series, const struct tc_reading *begin,
+                      const struct tc_reading *now)
+{
+    for (size_t slot = series->first_slot; slot < series->first_slot + series->slots; slot++) {
+        if (now[slot].raw < begin[slot].raw) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void tc_samples_add(struct tc_samples *samples, size_t first_slot, uint64_t t_ns,
                     const struct tc_reading *begin, const struct tc_reading *now)
 {
@@ -48,7 +59,7 @@ void tc_samples_add(struct tc_samples *samples, size_t first_slot, uint64_t t_ns
     if (series->rows > 0 && t_ns <= series->t_ns[series->rows - 1]) {
         return;
     }
-    if (series->rows == samples->rows_max) {
+    if (series->rows == samples->rows_max || goes_back(series, begin, now)) {
         samples->lost++;
         return;
     }

@@ -18,7 +18,7 @@ struct tc_samples {
     struct tc_series *series;
     size_t count;
     size_t rows_max; /* of each series */
-    uint64_t lost;   /* for want of room here */
+    uint64_t lost;   /* for want of room here, or because a count was less than at the begin */
 };
 
 /* Makes room for rows_max samples of each CPU. Errors: -ENOMEM. tc_samples_close() in every case.

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collector/core_pmus.h"
 #include "collector/header.h"
 #include "collector/provenance.h"
 #include "collector/session_state.h"
@@ -126,6 +127,14 @@ static void open_session(struct tc_session *session, const struct tc_session_opt
     session->tsc_hz = tc_provenance_tsc_hz(&session->tsc_how);
 }
 
+/* Counts of CPUs of different kinds are of different events. */
+static int check_kinds(const struct tc_cpus *cpus, struct tc_error *err)
+{
+    static struct tc_core_pmus pmus;
+    int rc = tc_core_pmus_read(TC_CORE_PMUS_FOLDER, &pmus, err);
+    return rc == 0 ? tc_core_pmus_check(&pmus, cpus, err) : rc;
+}
+
 static enum tc_outcome prepare(struct tc_session *session, struct tc_error *err)
 {
     const struct tc_session_options *options = session->options;
@@ -142,6 +151,10 @@ static enum tc_outcome prepare(struct tc_session *session, struct tc_error *err)
         return TC_CANNOT;
     }
     bool simulated = options->simulated_cpus.count > 0;
+    rc = simulated ? 0 : check_kinds(&options->server_cpus, err);
+    if (rc != 0) {
+        return rc == -EINVAL ? TC_BAD_INPUT : TC_CANNOT;
+    }
     session->scope = simulated ? TC_SCOPE_CPU : tc_perf_scope(options->server_cpus.ids[0]);
     rc = tc_session_make_passes(session, err);
     if (rc != 0) {
@@ -190,7 +203,10 @@ enum tc_outcome tc_session_sample(const struct tc_session_options *options, stru
     session.window_ns = options->rules.window_ns;
     session.scope = TC_SCOPE_CPU;
     enum tc_outcome outcome = TC_DONE;
-    int rc = tc_record_open(&session.record, options->record, err);
+    int rc = check_kinds(&options->server_cpus, err);
+    if (rc == 0) {
+        rc = tc_record_open(&session.record, options->record, err);
+    }
     if (rc != 0) {
         outcome = fail(&session, TC_BAD_INPUT, err);
         goto done;

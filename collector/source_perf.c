@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "collector/core_pmus.h"
 #include "collector/ring.h"
 
 #define GROUP_FORMAT                                                                               \
@@ -39,9 +40,10 @@ struct perf_counters {
     uint64_t *buffer; /* as many words as the largest group's read gives */
     size_t buffer_words;
     struct tc_reading *sampled; /* one per slot: the sample being handed over */
+    char broken[TC_REASON_MAX]; /* why no hardware event is opened; empty: they are */
 };
 
-static int perf_open(const struct perf_event_attr *attr, pid_t pid, int cpu, int group)
+int tc_perf_open(const struct perf_event_attr *attr, pid_t pid, int cpu, int group)
 {
     long fd = syscall(SYS_perf_event_open, attr, pid, cpu, group, PERF_FLAG_FD_CLOEXEC);
     return fd < 0 ? -errno : (int)fd;
@@ -128,7 +130,7 @@ static int open_sampler(struct group *group, int cpu, const struct tc_source_req
     uint64_t samples = RING_NS / request->sample_ns + 1;
     size_t bytes = (size_t)samples * tc_ring_sample_bytes(1 + request->events_count);
     tc_perf_sampler_attr(&attr, request->sample_ns);
-    int fd = perf_open(&attr, -1, cpu, -1);
+    int fd = tc_perf_open(&attr, -1, cpu, -1);
     if (fd < 0) {
         return tc_error_set(err, -fd, "this kernel does not sample groups by a clock: %s",
                             strerror(-fd));
@@ -170,10 +172,17 @@ static void open_event(struct perf_counters *perf, struct group *group, size_t s
         (void)snprintf(slot->reason, sizeof(slot->reason), "%.*s", TC_REASON_MAX - 1, err.message);
         return;
     }
+    if (encoded.hardware && perf->broken[0] != '\0') {
+        slot->status = TC_STATUS_UNSUPPORTED;
+        (void)snprintf(slot->reason, sizeof(slot->reason), "%s", perf->broken);
+        return;
+    }
     bool per_cpu = request->scope == TC_SCOPE_CPU;
     struct perf_event_attr attr;
     tc_perf_member_attr(&attr, &encoded, request->scope, group->leader < 0, perf->base.sampling);
-    int fd = perf_open(&attr, per_cpu ? -1 : request->pid, slot->cpu, per_cpu ? group->leader : -1);
+    tc_core_pmus_direct(tc_core_pmus_here(), request->cpus->ids[0], &attr);
+    int fd =
+        tc_perf_open(&attr, per_cpu ? -1 : request->pid, slot->cpu, per_cpu ? group->leader : -1);
     if (fd < 0) {
         slot->status =
             tc_perf_explain(-fd, event, request->scope, slot->reason, sizeof(slot->reason));
@@ -182,9 +191,33 @@ static void open_event(struct perf_counters *perf, struct group *group, size_t s
     join(group, fd, slot_index);
 }
 
+static bool any_hardware(const struct tc_event *events, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct tc_event encoded;
+        if (ready_event(&events[i], &encoded, NULL) == 0 && encoded.hardware) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Before anything is opened: a counter of ours may be the one that the trial lacks. One CPU that
+ * counts nothing makes every sum over the set null, so its reason is all CPUs'. */
+static void try_counters(struct perf_counters *perf, const struct tc_source_request *request)
+{
+    bool asked = any_hardware(request->events, request->events_count);
+    for (size_t i = 0; asked && i < request->cpus->count; i++) {
+        if (!tc_perf_counts(request->cpus->ids[i], perf->broken, sizeof(perf->broken))) {
+            return;
+        }
+    }
+}
+
 static void open_all(struct perf_counters *perf, const struct tc_source_request *request)
 {
     bool per_cpu = request->scope == TC_SCOPE_CPU;
+    try_counters(perf, request);
     open_samplers(perf, request);
     for (size_t g = 0; g < perf->groups_count; g++) {
         for (size_t e = 0; e < (per_cpu ? request->events_count : 1); e++) {
@@ -361,121 +394,9 @@ static int perf_drain(struct tc_counters *counters, uint64_t since_ns, tc_sample
     return 0;
 }
 
-enum tc_scope tc_perf_scope(int cpu)
-{
-    struct perf_event_attr attr = {.type = PERF_TYPE_SOFTWARE,
-                                   .size = sizeof(attr),
-                                   .config = PERF_COUNT_SW_PAGE_FAULTS,
-                                   .disabled = 1};
-    int fd = perf_open(&attr, -1, cpu, -1);
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    return fd == -EACCES || fd == -EPERM ? TC_SCOPE_PROCESS : TC_SCOPE_CPU;
-}
-
-/* Where whole CPUs may not be counted, the counters are tried on this process. */
-bool tc_perf_fits(const struct tc_event *events, size_t count, void *context)
-{
-    int cpu = *(const int *)context;
-    bool per_cpu = tc_perf_scope(cpu) == TC_SCOPE_CPU;
-    int fds[TC_EVENTS_MAX + 2];
-    size_t opened = 0;
-    while (opened < count) {
-        struct perf_event_attr attr = events[opened].attr;
-        attr.read_format = SINGLE_FORMAT;
-        attr.disabled = 0;
-        fds[opened] =
-            perf_open(&attr, per_cpu ? -1 : 0, per_cpu ? cpu : -1, opened == 0 ? -1 : fds[0]);
-        if (fds[opened] < 0) {
-            break;
-        }
-        opened++;
-    }
-    bool fits = opened == count && count > 0;
-    uint64_t values[3] = {0};
-    if (fits) {
-        /* The kernel accepts groups that can never run, as when a watchdog keeps a counter. */
-        const struct timespec pause = {.tv_nsec = 1000000};
-        (void)nanosleep(&pause, NULL);
-        fits = read(fds[0], values, sizeof(values)) == (ssize_t)sizeof(values) && values[2] > 0;
-    }
-    while (opened > 0) {
-        (void)close(fds[--opened]);
-    }
-    return fits;
-}
-
-bool tc_perf_has_pmu(int cpu, char *reason, size_t size)
-{
-    struct tc_event cycles = {.name = "cycles", .mode = TC_MODE_USER};
-    struct tc_error err = {""};
-    enum tc_scope scope = tc_perf_scope(cpu);
-    *reason = '\0';
-    if (tc_event_encode(&cycles, &err) != 0) {
-        (void)snprintf(reason, size, "%s", err.message);
-        return false;
-    }
-    int fd = perf_open(&cycles.attr, scope == TC_SCOPE_CPU ? -1 : 0,
-                       scope == TC_SCOPE_CPU ? cpu : -1, -1);
-    if (fd >= 0) {
-        (void)close(fd);
-        return true;
-    }
-    (void)tc_perf_explain(-fd, &cycles, scope, reason, size);
-    return false;
-}
-
-size_t tc_perf_counters(int cpu)
-{
-    struct tc_event events[TC_EVENTS_MAX];
-    size_t count = 0;
-    /* Branches, unlike cycles and instructions, have no counter of their own on any PMU. */
-    struct tc_event branches = {.name = "branches", .mode = TC_MODE_USER};
-    if (tc_event_encode(&branches, NULL) != 0) {
-        return 0;
-    }
-    while (count < TC_EVENTS_MAX) {
-        events[count] = branches;
-        if (!tc_perf_fits(events, count + 1, &cpu)) {
-            break;
-        }
-        count++;
-    }
-    return count;
-}
-
-static void perf_probe(int cpu, struct tc_source_report *report)
-{
-    *report = (struct tc_source_report){.scope = tc_perf_scope(cpu)};
-    struct tc_event faults = {.name = "page-faults", .mode = TC_MODE_USER};
-    struct tc_error err = {""};
-    if (tc_event_encode(&faults, &err) != 0) {
-        (void)snprintf(report->reason, sizeof(report->reason), "%.*s", TC_REASON_MAX - 1,
-                       err.message);
-        return;
-    }
-    bool per_cpu = report->scope == TC_SCOPE_CPU;
-    int fd = perf_open(&faults.attr, per_cpu ? -1 : 0, per_cpu ? cpu : -1, -1);
-    if (fd < 0) {
-        (void)tc_perf_explain(-fd, &faults, report->scope, report->reason, sizeof(report->reason));
-        return;
-    }
-    (void)close(fd);
-    report->available = true;
-    if (!tc_perf_has_pmu(cpu, report->reason, sizeof(report->reason))) {
-        return; /* software events only: the reason says why */
-    }
-    if (!per_cpu) {
-        (void)snprintf(report->reason, sizeof(report->reason),
-                       "counts the server's processes in user mode only: whole CPUs need root, "
-                       "CAP_PERFMON or kernel.perf_event_paranoid at 0");
-    }
-}
-
 const struct tc_source tc_source_perf = {
     .name = "perf",
-    .probe = perf_probe,
+    .probe = tc_perf_probe,
     .open = perf_open_set,
     .start = perf_start,
     .read = perf_read,

@@ -16,6 +16,9 @@ void tc_perf_sampler_attr(struct perf_event_attr *attr, uint64_t sample_ns);
 void tc_perf_member_attr(struct perf_event_attr *attr, const struct tc_event *event,
                          enum tc_scope scope, bool leads, enum tc_sampling sampling);
 
+/* perf_event_open(2): a file descriptor or -errno. */
+TC_MUST_CHECK int tc_perf_open(const struct perf_event_attr *attr, pid_t pid, int cpu, int group);
+
 /* A tc_passes_fits for this machine: opens the group on the CPU that context (int *) names and
  * sees whether the kernel schedules it whole. */
 bool tc_perf_fits(const struct tc_event *events, size_t count, void *context);
@@ -23,10 +26,18 @@ bool tc_perf_fits(const struct tc_event *events, size_t count, void *context);
 /* TC_SCOPE_CPU where this user may count everything on a CPU, else TC_SCOPE_PROCESS. */
 enum tc_scope tc_perf_scope(int cpu);
 
-/* Whether a PMU with core counters is there; reason: why not. */
+/* Whether the CPU's PMU counts: a short loop of known length, run there, must show. False: it opens
+ * events and counts next to nothing, as some virtual machines' do; reason says so. True where it
+ * cannot be tried, as by a user who may count nothing: then opening says why. */
+bool tc_perf_counts(int cpu, char *reason, size_t size);
+
+/* Whether a PMU with core counters is there and counts; reason: why not. */
 bool tc_perf_has_pmu(int cpu, char *reason, size_t size);
 
 /* Counters of the PMU that can count at once, found by trying (0: no PMU). */
 size_t tc_perf_counters(int cpu);
+
+/* tc_source_perf's probe(). */
+void tc_perf_probe(int cpu, struct tc_source_report *report);
 
 #endif
