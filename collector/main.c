@@ -79,7 +79,7 @@ static int run_sampling(const struct tc_session_options *session)
     return (int)outcome;
 }
 
-static int run_probe(void)
+static int run_probe(const struct tc_session_options *options)
 {
     struct tc_cpus online;
     struct tc_error err;
@@ -87,7 +87,7 @@ static int run_probe(void)
         (void)fprintf(stderr, "tlscost-collect: %s\n", err.message);
         return TC_CANNOT;
     }
-    json_t *probe = tc_probe_build(online.ids[0]);
+    json_t *probe = tc_probe_build(online.ids[0], options);
     int rc = probe == NULL ? -1 : json_dumpf(probe, stdout, JSON_INDENT(2));
     json_decref(probe);
     if (rc != 0 || puts("") == EOF || fflush(stdout) != 0) {
@@ -104,10 +104,13 @@ int main(int argc, char **argv)
     int rc = tc_options_parse(&options, argc, argv);
     if (rc == 0) {
         options.session.interrupted = &interrupted;
+        if (options.probe) { /* with the limits as they are */
+            rc = run_probe(&options.session);
+            tc_options_close(&options);
+            return rc;
+        }
         catch_signals();
-        rc = options.probe         ? run_probe()
-             : options.sample_only ? run_sampling(&options.session)
-                                   : run_session(&options.session);
+        rc = options.sample_only ? run_sampling(&options.session) : run_session(&options.session);
     }
     tc_options_close(&options);
     return rc;

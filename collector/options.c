@@ -79,7 +79,8 @@ static const struct argp_option options_table[] = {
     {"sample-ms", OPT_SAMPLE, "MS", 0, "Sampling period (100)", 0},
     {"numa", OPT_NUMA, "POLICY", 0,
      "Server's memory: default, local, bind:NODES, interleave:NODES (default)", 0},
-    {"probe", OPT_PROBE, NULL, 0, "Print as JSON what can be counted here, and if not why", 0},
+    {"probe", OPT_PROBE, NULL, 0,
+     "Print as JSON what can be counted here (--events: of these), and if not why", 0},
     {"sample-only", OPT_SAMPLE_ONLY, NULL, 0, "Sample counters without server and load", 0},
     {"cpus", OPT_CPUS, "LIST", 0, "With --sample-only: these CPUs", 0},
     {"duration-s", OPT_DURATION, "S", 0, "With --sample-only: for this long (10)", 0},
@@ -433,7 +434,7 @@ int tc_options_parse(struct tc_options *options, int argc, char **argv)
     if (argp_parse(&argp, own, argv, 0, NULL, options) != 0) {
         return TC_BAD_INPUT;
     }
-    if (options->session.sets_count == 0 && !options->probe) {
+    if (options->session.sets_count == 0) {
         struct argp_state state = {.name = argv[0], .err_stream = stderr};
         add_events(options, tc_events_default, &state);
     }

@@ -16,37 +16,9 @@
 #include <x86intrin.h>
 #endif
 
+#include "collector/sysfile.h"
+
 #define CPU_DIR "/sys/devices/system/cpu"
-
-/* First line of a small file, without the newline; false where it cannot be read. */
-static bool read_line(const char *path, char *text, size_t size)
-{
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return false;
-    }
-    bool got = fgets(text, (int)size, file) != NULL;
-    (void)fclose(file);
-    if (got) {
-        text[strcspn(text, "\n")] = '\0';
-    }
-    return got;
-}
-
-static json_t *line_or_null(const char *path)
-{
-    char text[512];
-    json_t *value = read_line(path, text, sizeof(text)) ? json_string(text) : NULL;
-    return value != NULL ? value : json_null();
-}
-
-static json_t *number_or_null(const char *path)
-{
-    char text[64];
-    char *end = text;
-    long long value = read_line(path, text, sizeof(text)) ? strtoll(text, &end, 10) : 0;
-    return end == text ? json_null() : json_integer(value);
-}
 
 #if defined(__x86_64__) || defined(__i386__)
 static uint64_t tsc_from_cpuid(const char **how)
@@ -175,17 +147,17 @@ static json_t *one_cache(int index)
     char size[32];
     char *unit;
     (void)snprintf(path, sizeof(path), CPU_DIR "/cpu0/cache/index%d/size", index);
-    if (!read_line(path, size, sizeof(size))) {
+    if (!tc_sysfile_read(path, size, sizeof(size))) {
         return NULL;
     }
     long long bytes = strtoll(size, &unit, 10) * (*unit == 'K' ? 1024 : *unit == 'M' ? 1048576 : 1);
     (void)snprintf(path, sizeof(path), CPU_DIR "/cpu0/cache/index%d/level", index);
-    json_t *level = number_or_null(path);
+    json_t *level = tc_sysfile_number(path);
     (void)snprintf(path, sizeof(path), CPU_DIR "/cpu0/cache/index%d/type", index);
-    json_t *type = line_or_null(path);
+    json_t *type = tc_sysfile_line(path);
     (void)snprintf(path, sizeof(path), CPU_DIR "/cpu0/cache/index%d/shared_cpu_list", index);
     return json_pack("{s:o, s:o, s:I, s:o}", "level", level, "type", type, "bytes",
-                     (json_int_t)bytes, "shared_cpus", line_or_null(path));
+                     (json_int_t)bytes, "shared_cpus", tc_sysfile_line(path));
 }
 
 static json_t *caches(void)
@@ -216,7 +188,7 @@ static json_t *mitigations(void)
         char path[512];
         (void)snprintf(path, sizeof(path), CPU_DIR "/vulnerabilities/%s", entry->d_name);
         if (entry->d_name[0] != '.' &&
-            json_object_set_new(object, entry->d_name, line_or_null(path)) != 0) {
+            json_object_set_new(object, entry->d_name, tc_sysfile_line(path)) != 0) {
             break;
         }
     }
@@ -268,11 +240,11 @@ json_t *tc_provenance_build(uint64_t tsc_hz, const char *tsc_how)
         "cpu_model", cpu_model(text), "cpu_identity", cpu_identity(text), "microarchitecture",
         "cpus_online", (int)sysconf(_SC_NPROCESSORS_ONLN), "caches", caches(), "kernel", kernel(),
         "mitigations", mitigations(), "governor",
-        line_or_null(CPU_DIR "/cpu0/cpufreq/scaling_governor"), "smt",
-        line_or_null(CPU_DIR "/smt/control"), "numa_nodes",
-        line_or_null("/sys/devices/system/node/online"), "tsc_hz",
+        tc_sysfile_line(CPU_DIR "/cpu0/cpufreq/scaling_governor"), "smt",
+        tc_sysfile_line(CPU_DIR "/smt/control"), "numa_nodes",
+        tc_sysfile_line("/sys/devices/system/node/online"), "tsc_hz",
         tsc_hz == 0 ? json_null() : json_integer((json_int_t)tsc_hz), "tsc_source", tsc_how,
         "memory_bytes", memory_bytes(), "hypervisor", hypervisor(), "perf_event_paranoid",
-        number_or_null("/proc/sys/kernel/perf_event_paranoid"), "clocksource",
-        line_or_null("/sys/devices/system/clocksource/clocksource0/current_clocksource"));
+        tc_sysfile_number("/proc/sys/kernel/perf_event_paranoid"), "clocksource",
+        tc_sysfile_line("/sys/devices/system/clocksource/clocksource0/current_clocksource"));
 }
