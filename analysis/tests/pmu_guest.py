@@ -7,19 +7,23 @@ machine is.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.serve import need
 from tlscost import cpio
-from tlscost.guest_image import image
+from tlscost.guest_image import image, sysroot, with_libraries
+from tlscost.paths import root
 
-__all__ = ["Finished", "run_in_guest"]
+__all__ = ["Finished", "programs", "run_in_guest"]
 
 ARCHITECTURE = "arm64"
+BUILD_S = 900
 TIMEOUT_S = 300  # machines are shared; a quiet one boots in a few seconds
 
 _RAM_MIB = 512
@@ -55,6 +59,27 @@ class Finished:
     stderr: str
     out: Path
     console: str
+
+
+def programs(*names: str) -> dict[str, cpio.Entry]:
+    """Return a guest's files for programs of this project, their tests included: bin/NAME."""
+    directory = _build()
+    return with_libraries(sysroot(ARCHITECTURE), [directory / "bin" / name for name in names])
+
+
+@cache
+def _build() -> Path:
+    """Build the project for the guest; what has not changed is not built again."""
+    need("aarch64-linux-gnu-gcc")
+    directory = root() / "build" / ARCHITECTURE
+    env = {**os.environ, "TC_SYSROOT": str(sysroot(ARCHITECTURE))}
+    steps = [["cmake", "--preset", ARCHITECTURE], ["cmake", "--build", "--preset", ARCHITECTURE]]
+    for argv in steps:
+        done = subprocess.run(
+            argv, check=False, cwd=root(), env=env, capture_output=True, text=True, timeout=BUILD_S
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return directory
 
 
 def run_in_guest(

@@ -14,7 +14,7 @@ import struct
 import subprocess
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +25,16 @@ from tlscost import cpio, debian
 from tlscost.errors import CANNOT, TlscostError
 from tlscost.paths import cache_dir, root
 
-__all__ = ["ARCHITECTURES", "Image", "build", "compile_for", "fetch", "image"]
+__all__ = [
+    "ARCHITECTURES",
+    "Image",
+    "build",
+    "compile_for",
+    "fetch",
+    "image",
+    "sysroot",
+    "with_libraries",
+]
 
 ARCHITECTURES = ("i386", "x86_64", "arm64")
 
@@ -201,6 +210,34 @@ def _decompressed(bzimage: bytes) -> bytes:
     if not vmlinux.startswith(b"\x7fELF"):
         raise TlscostError("the guest's kernel package: no ELF file within its kernel", CANNOT)
     return vmlinux
+
+
+def sysroot(architecture: str, say: Callable[[str], None] = lambda _line: None) -> Path:
+    """Find the unpacked packages of a guest, which programs for it are built against, or make them.
+
+    Returns
+    -------
+    Path
+        A directory in the cache.
+    """
+    with _lock(architecture, say):
+        packages = [it for it in fetch(architecture, say) if not it.name.startswith("linux-image-")]
+        digest = _digest([_file_digest(package) for package in packages])
+        directory = cache_dir() / f"guest-sysroot-{architecture}-{digest}"
+        if not directory.exists():
+            with _made_whole(directory) as temporary:
+                for package in packages:
+                    debian.extract(package, temporary)
+    return directory
+
+
+def with_libraries(sysroot: Path, programs: Iterable[Path]) -> dict[str, cpio.Entry]:
+    """Return a guest's entries for programs built against its libraries: bin/NAME, and those."""
+    entries: dict[str, cpio.Entry] = {}
+    for program in programs:
+        entries[f"bin/{program.name}"] = cpio.file(program.read_bytes(), 0o755)
+        entries |= _libraries(sysroot, program)
+    return entries
 
 
 def compile_for(architecture: str, sources: list[Path], program: Path) -> None:
