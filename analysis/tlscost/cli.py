@@ -272,14 +272,31 @@ def compare(
 
 
 @app.command()
+def claims(paths: Paths, as_json: Json = False) -> None:
+    """Judge each published claim of kant2000 by records: its figure, ours, holds or not."""
+    from tlscost import claims as study
+
+    judgements = study.judge_records(paths)
+    if as_json:
+        _print_json(study.to_json(judgements))
+        return
+    from tlscost.tables import claims_table
+
+    _print_tables(claims_table(judgements))
+
+
+@app.command()
 def report(
     paths: Paths,
     out: Annotated[Path, typer.Option(help="Gets report.html and figures/.")],
+    notebook: Annotated[
+        str | None, typer.Option(help="Of notebooks/ [kant2000 for its records, else quickstart].")
+    ] = None,
 ) -> None:
-    """Execute the notebook on records: its HTML, and its figures as PNG."""
-    from tlscost.report import render
+    """Execute a notebook on records: its HTML, and its figures as PNG."""
+    from tlscost.report import notebook_for, render
 
-    print(render(paths, out))
+    print(render(paths, out, notebook or notebook_for(paths)))
 
 
 @app.command()

@@ -27,6 +27,7 @@ __all__ = [
     "Window",
     "is_whole",
     "read",
+    "read_header",
 ]
 
 SCHEMA = "tlscost-record/1"
@@ -249,6 +250,16 @@ def read(path: Path | str) -> Record:
         windows=windows,
         footer=footer,
     )
+
+
+def read_header(path: Path | str) -> Header:
+    """Read what a record is of, and no more: `read` alone tells whether the record is whole."""
+    path = Path(path)
+    try:
+        with path.open("rb") as lines:
+            return _header(path, lines.readline())
+    except OSError as error:
+        raise TlscostError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _split(path: Path) -> tuple[list[bytes], Footer]:

@@ -12,14 +12,20 @@ from nbclient.exceptions import CellExecutionError
 from nbconvert import HTMLExporter
 from traitlets.config import Config
 
+from tlscost import kant
 from tlscost.errors import FAILED, TlscostError
 from tlscost.frame import record_paths
 from tlscost.paths import root
 
-__all__ = ["execute", "render"]
+__all__ = ["execute", "notebook_for", "render"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _TIMEOUT_S = 600
+
+
+def notebook_for(paths: Iterable[Path | str]) -> str:
+    """Name the notebook that suits records: kant2000 for that study's, else quickstart."""
+    return "kant2000" if kant.is_study(paths) else "quickstart"
 
 
 def render(paths: Iterable[Path | str], out_dir: Path | str, name: str = "quickstart") -> Path:

@@ -7,12 +7,14 @@ import pandas as pd
 
 from tlscost import published
 from tlscost.cell import human_size
+from tlscost.claims import Judgement
 from tlscost.decompose import Decomposition
 from tlscost.machine import NATIVE, observed
 from tlscost.record import Record, Window
 
 __all__ = [
     "cells",
+    "claims_count",
     "decomposition",
     "events",
     "fitted_lines",
@@ -64,6 +66,16 @@ def cells(metrics: pd.DataFrame) -> pd.DataFrame:
     columns = ["server", "tls", "size", "cpus", *_OVERVIEW]
     return table.reindex(columns=columns).rename(
         columns={**_OVERVIEW, "tls": "TLS", "cpus": "CPUs"}
+    )
+
+
+def claims_count(judgements: Sequence[Judgement]) -> str:
+    """Say how many claims hold, of those that could be decided."""
+    verdicts = [one.verdict for one in judgements]
+    decided = len(verdicts) - verdicts.count("undecided")
+    return (
+        f"{verdicts.count('holds')} of {decided} decided claims hold; "
+        f"{verdicts.count('undecided')} are undecided"
     )
 
 

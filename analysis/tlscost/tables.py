@@ -11,10 +11,12 @@ from tlscost.cell import human_size
 from tlscost.machine import NATIVE, observed
 
 if TYPE_CHECKING:
+    from tlscost.claims import Judgement
     from tlscost.count import Counts
     from tlscost.decompose import Decomposition
 
 __all__ = [
+    "claims_table",
     "comparison_table",
     "counts_table",
     "decomposition_tables",
@@ -60,6 +62,17 @@ def counts_table(counts: "Counts") -> Table:
     for event in counts.events:
         values = [event.user.get(name, event.user.get("")) for name in counts.variants]
         table.add_row(event.name, *(f"{value:,}" for value in values), event.unit, event.origin)
+    return table
+
+
+def claims_table(judgements: "Sequence[Judgement]") -> Table:
+    """One row per claim: the document's figure, ours, the verdict and why; how many hold below."""
+    table = _table("claim", "where", "published", "ours", "verdict", "in its own tables", "why")
+    for one in judgements:
+        why = f"{one.statement}: {one.reason}"
+        ours, own = one.ours or "-", one.published_verdict
+        table.add_row(one.id, one.where, one.published, ours, one.verdict, own, why)
+    table.caption = summary.claims_count(judgements)
     return table
 
 
