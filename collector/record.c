@@ -153,6 +153,9 @@ int tc_record_finish(struct tc_record *record, struct tc_error *err)
         rc = tc_error_set(err, errno, "renaming %s to %s: %s", record->partial, record->path,
                           strerror(errno));
     }
+    /* Counters may have taken every other file descriptor that this user may have. */
+    (void)close(record->fd);
+    record->fd = -1;
     return rc == 0 ? sync_directory(record->path, err) : rc;
 }
 
