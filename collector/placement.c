@@ -1,10 +1,12 @@
 #include "collector/placement.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <numa.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,16 +15,6 @@ void numa_warn(int num, char *fmt, ...)
 {
     (void)num;
     (void)fmt;
-}
-
-static void from_bitmask(const struct bitmask *mask, struct tc_cpus *cpus)
-{
-    cpus->count = 0;
-    for (unsigned i = 0; i < mask->size && i < TC_CPUS_MAX; i++) {
-        if (numa_bitmask_isbitset(mask, i)) {
-            cpus->ids[cpus->count++] = (int)i;
-        }
-    }
 }
 
 static bool contains(const struct tc_cpus *cpus, int id)
@@ -35,15 +27,44 @@ static bool contains(const struct tc_cpus *cpus, int id)
     return false;
 }
 
+/* A number of a list; -1 where there is none that could be a CPU. */
+static long list_number(const char **text)
+{
+    char *end;
+    long number = isdigit((unsigned char)**text) ? strtol(*text, &end, 10) : -1;
+    if (number < 0 || number >= TC_CPUS_MAX) {
+        return -1;
+    }
+    *text = end;
+    return number;
+}
+
+/* Not libnuma's: it knows this machine's CPUs only, and takes "all", "!3" and "+1". */
 int tc_cpus_list(const char *text, struct tc_cpus *cpus)
 {
-    struct bitmask *mask = numa_parse_cpustring_all(text);
-    if (mask == NULL) {
-        return -EINVAL;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (bool more = true; more; more = *text == ',' && *text++ != '\0') {
+        long first = list_number(&text);
+        long last = first;
+        if (first >= 0 && *text == '-') {
+            text++;
+            last = list_number(&text);
+        }
+        if (first < 0 || last < first) {
+            return -EINVAL;
+        }
+        for (long id = first; id <= last; id++) {
+            CPU_SET((size_t)id, &set);
+        }
     }
-    from_bitmask(mask, cpus);
-    numa_bitmask_free(mask);
-    return 0;
+    cpus->count = 0;
+    for (int id = 0; id < TC_CPUS_MAX; id++) {
+        if (CPU_ISSET((size_t)id, &set)) {
+            cpus->ids[cpus->count++] = id;
+        }
+    }
+    return *text == '\0' ? 0 : -EINVAL;
 }
 
 int tc_cpus_online(struct tc_cpus *cpus, struct tc_error *err)
@@ -75,9 +96,7 @@ int tc_cpus_parse(const char *option, const char *text, struct tc_cpus *cpus, st
         return rc;
     }
     int last = online.ids[online.count - 1];
-    /* libnuma also takes "all", "!3" and "+1" (relative); a record has to name CPUs. */
-    if (strspn(text, "0123456789,-") != strlen(text) || *text == '\0' ||
-        tc_cpus_list(text, cpus) != 0) {
+    if (tc_cpus_list(text, cpus) != 0) {
         return tc_error_set(
             err, EINVAL, "%s '%s': expected a list of this machine's CPUs (0 to %d), as 0 or 0,2-3",
             option, text, last);

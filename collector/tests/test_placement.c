@@ -35,6 +35,23 @@ static void parses_lists_of_online_cpus(void **state)
     }
 }
 
+static void reads_lists_of_any_machine(void **state)
+{
+    (void)state;
+    struct tc_cpus cpus;
+    assert_int_equal(tc_cpus_list("9,0-3,1,1023", &cpus), 0);
+    const int ids[] = {0, 1, 2, 3, 9, 1023};
+    assert_int_equal(cpus.count, 6);
+    assert_memory_equal(cpus.ids, ids, sizeof(ids));
+    static const char *const bad[] = {"",   " 0",   "0 ",   "0-",    "-1",  "3-0",
+                                      "0,", "0,,1", "1024", "0-1-2", "0;1", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        if (tc_cpus_list(bad[i], &cpus) != -EINVAL) {
+            fail_msg("'%s' was taken", bad[i]);
+        }
+    }
+}
+
 static void knows_overlap_and_what_is_beside(void **state)
 {
     (void)state;
@@ -110,6 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parses_lists_of_online_cpus),
+        cmocka_unit_test(reads_lists_of_any_machine),
         cmocka_unit_test(knows_overlap_and_what_is_beside),
         cmocka_unit_test(parses_numa_policies),
         cmocka_unit_test(places_the_process),
