@@ -19,17 +19,18 @@ static void every_errno_names_its_remedy(void **state)
         enum tc_scope scope;
         enum tc_status status;
         const char *remedy;
-    } cases[] = {{EACCES, TC_SCOPE_CPU, TC_STATUS_NOT_PERMITTED, "kernel.perf_event_paranoid to 0"},
-                 {EPERM, TC_SCOPE_CPU, TC_STATUS_NOT_PERMITTED, "CAP_PERFMON"},
-                 {EACCES, TC_SCOPE_PROCESS, TC_STATUS_NOT_PERMITTED, "at 1 or less"},
-                 {ENOENT, TC_SCOPE_CPU, TC_STATUS_UNSUPPORTED, "passed through"},
-                 {EOPNOTSUPP, TC_SCOPE_CPU, TC_STATUS_UNSUPPORTED, "another mode"},
-                 {EINVAL, TC_SCOPE_CPU, TC_STATUS_UNSUPPORTED, "fewer events"},
-                 {ENODEV, TC_SCOPE_CPU, TC_STATUS_UNSUPPORTED, "offline"},
-                 {ENOSYS, TC_SCOPE_CPU, TC_STATUS_UNSUPPORTED, "sandbox"},
-                 {EBUSY, TC_SCOPE_CPU, TC_STATUS_FAILED, "another program"},
-                 {EMFILE, TC_SCOPE_CPU, TC_STATUS_FAILED, "ulimit -n"},
-                 {EIO, TC_SCOPE_CPU, TC_STATUS_FAILED, "Input/output error"}};
+    } cases[] = {
+        {EACCES, TC_SCOPE_CPU, TC_STATUS_NOT_PERMITTED, "sysctl kernel.perf_event_paranoid=0"},
+        {EPERM, TC_SCOPE_CPU, TC_STATUS_NOT_PERMITTED, "CAP_PERFMON"},
+        {EACCES, TC_SCOPE_PROCESS, TC_STATUS_NOT_PERMITTED, "paranoid=1"},
+        {ENOENT, TC_SCOPE_CPU, TC_STATUS_UNSUPPORTED, "passed through"},
+        {EOPNOTSUPP, TC_SCOPE_CPU, TC_STATUS_UNSUPPORTED, "another mode"},
+        {EINVAL, TC_SCOPE_CPU, TC_STATUS_UNSUPPORTED, "fewer events"},
+        {ENODEV, TC_SCOPE_CPU, TC_STATUS_UNSUPPORTED, "offline"},
+        {ENOSYS, TC_SCOPE_CPU, TC_STATUS_UNSUPPORTED, "sandbox"},
+        {EBUSY, TC_SCOPE_CPU, TC_STATUS_FAILED, "another program"},
+        {EMFILE, TC_SCOPE_CPU, TC_STATUS_FAILED, "ulimit -n"},
+        {EIO, TC_SCOPE_CPU, TC_STATUS_FAILED, "Input/output error"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char reason[TC_REASON_MAX];
         assert_int_equal(
