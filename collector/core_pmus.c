@@ -55,6 +55,9 @@ static int add(struct tc_core_pmus *pmus, const char *folder, const char *name,
         return tc_error_set(err, EBADMSG, "%s/%s: expected a number in `type` and CPUs in `cpus`",
                             folder, name);
     }
+    char path[512];
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+    tc_pmuv3_read(path, name, &pmu->pmuv3);
     pmus->count++;
     return 0;
 }
@@ -114,6 +117,19 @@ void tc_core_pmus_direct(const struct tc_core_pmus *pmus, int cpu, struct perf_e
     } else if (attr->type == PERF_TYPE_RAW) {
         attr->type = pmu->type;
     }
+}
+
+int tc_core_pmus_counts(const struct tc_core_pmus *pmus, int cpu,
+                        const struct perf_event_attr *attr, const char *name, struct tc_error *err)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < pmus->count; i++) {
+        const struct tc_core_pmu *pmu = &pmus->list[i];
+        if (has(&pmu->cpus, cpu)) {
+            rc = tc_pmuv3_check(&pmu->pmuv3, pmu->type, attr, name, err);
+        }
+    }
+    return rc;
 }
 
 const struct tc_core_pmus *tc_core_pmus_here(void)

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "collector/placement.h"
+#include "collector/pmuv3.h"
 #include "workloads/common/error.h"
 
 #define TC_CORE_PMUS_MAX    8
@@ -16,6 +17,7 @@ struct tc_core_pmu {
     char name[64];
     uint32_t type; /* for perf_event_attr */
     struct tc_cpus cpus;
+    struct tc_pmuv3 pmuv3;
 };
 
 struct tc_core_pmus {
@@ -35,6 +37,12 @@ TC_MUST_CHECK int tc_core_pmus_check(const struct tc_core_pmus *pmus, const stru
 
 /* Directs an event to the PMU of the CPU: without that a generic or raw one is the first PMU's. */
 void tc_core_pmus_direct(const struct tc_core_pmus *pmus, int cpu, struct perf_event_attr *attr);
+
+/* Refuses an event that the kernel would open on the CPU's PMU but that would read 0. Errors:
+ * -ENOENT, naming it as `name`. */
+TC_MUST_CHECK int tc_core_pmus_counts(const struct tc_core_pmus *pmus, int cpu,
+                                      const struct perf_event_attr *attr, const char *name,
+                                      struct tc_error *err);
 
 /* Those of this machine, read at the first call; none where they cannot be read, which
  * tc_core_pmus_read() on TC_CORE_PMUS_FOLDER reports. */

@@ -37,7 +37,8 @@ bool tc_perf_fits(const struct tc_event *events, size_t count, void *context)
     bool per_cpu = tc_perf_scope(cpu) == TC_SCOPE_CPU;
     int fds[TC_EVENTS_MAX + 2];
     size_t opened = 0;
-    while (opened < count) {
+    while (opened < count && tc_core_pmus_counts(tc_core_pmus_here(), cpu, &events[opened].attr,
+                                                 events[opened].name, NULL) == 0) {
         struct perf_event_attr attr = events[opened].attr;
         attr.read_format = SINGLE_FORMAT;
         attr.disabled = 0;

@@ -50,10 +50,14 @@ int tc_perf_open(const struct perf_event_attr *attr, pid_t pid, int cpu, int gro
 }
 
 /* A name unknown on this machine is, for a user, the same as a PMU that does not count it. */
-static int ready_event(const struct tc_event *event, struct tc_event *encoded, struct tc_error *err)
+static int ready_event(const struct tc_event *event, int cpu, struct tc_event *encoded,
+                       struct tc_error *err)
 {
     *encoded = *event;
-    return event->known ? 0 : tc_event_encode(encoded, err);
+    int rc = event->known ? 0 : tc_event_encode(encoded, err);
+    return rc != 0
+               ? rc
+               : tc_core_pmus_counts(tc_core_pmus_here(), cpu, &encoded->attr, event->name, err);
 }
 
 static void close_group(struct group *group)
@@ -167,7 +171,7 @@ static void open_event(struct perf_counters *perf, struct group *group, size_t s
     struct tc_error err;
     (void)snprintf(slot->event, sizeof(slot->event), "%s", event->name);
     slot->mode = event->mode;
-    if (ready_event(event, &encoded, &err) != 0) {
+    if (ready_event(event, request->cpus->ids[0], &encoded, &err) != 0) {
         slot->status = TC_STATUS_UNSUPPORTED;
         (void)snprintf(slot->reason, sizeof(slot->reason), "%.*s", TC_REASON_MAX - 1, err.message);
         return;
@@ -191,11 +195,12 @@ static void open_event(struct perf_counters *perf, struct group *group, size_t s
     join(group, fd, slot_index);
 }
 
-static bool any_hardware(const struct tc_event *events, size_t count)
+static bool any_hardware(const struct tc_source_request *request)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < request->events_count; i++) {
         struct tc_event encoded;
-        if (ready_event(&events[i], &encoded, NULL) == 0 && encoded.hardware) {
+        if (ready_event(&request->events[i], request->cpus->ids[0], &encoded, NULL) == 0 &&
+            encoded.hardware) {
             return true;
         }
     }
@@ -206,7 +211,7 @@ static bool any_hardware(const struct tc_event *events, size_t count)
  * counts nothing makes every sum over the set null, so its reason is all CPUs'. */
 static void try_counters(struct perf_counters *perf, const struct tc_source_request *request)
 {
-    bool asked = any_hardware(request->events, request->events_count);
+    bool asked = any_hardware(request);
     for (size_t i = 0; asked && i < request->cpus->count; i++) {
         if (!tc_perf_counts(request->cpus->ids[i], perf->broken, sizeof(perf->broken))) {
             return;
