@@ -152,11 +152,18 @@ static bool never_ran(struct value value)
     return value.running_ns == 0 && value.enabled_ns > 0;
 }
 
+/* Of whole CPUs that the load runs on, too; a process tree's counts are its own wherever it runs.
+ */
+static bool holds_the_loads(const struct tc_line *line, const struct tc_slot *slot)
+{
+    return line->overlap && slot->cpu != TC_SLOT_NO_CPU;
+}
+
 static json_t *event_count(const struct tc_line *line, size_t i)
 {
     const struct tc_slot *slot = &line->meter->counters->slots[i];
     const char *source = line->meter->counters->source->name;
-    if (line->overlap) {
+    if (holds_the_loads(line, slot)) {
         return no_count(slot, source, TC_STATUS_OVERLAP, overlap_reason);
     }
     if (slot->status != TC_STATUS_OK) {
@@ -311,9 +318,13 @@ static json_t *build_sampled_counts(const struct tc_line *line)
 {
     const struct tc_samples *samples = &line->window->counts;
     json_t *object = json_object();
-    for (size_t i = 0; i < samples->count && !line->overlap; i++) {
+    for (size_t i = 0; i < samples->count; i++) {
         const struct tc_series *series = &samples->series[i];
-        int cpu = line->meter->counters->slots[series->first_slot].cpu;
+        const struct tc_slot *first = &line->meter->counters->slots[series->first_slot];
+        int cpu = first->cpu;
+        if (holds_the_loads(line, first)) {
+            continue;
+        }
         char key[16] = "all";
         if (cpu != TC_SLOT_NO_CPU) {
             (void)snprintf(key, sizeof(key), "%d", cpu);

@@ -163,6 +163,18 @@ def test_overlap_leaves_throughput_and_takes_per_op_figures(tmp_path):
     assert found.loc["latency_first_byte_p50", "value"] > 0
 
 
+def test_a_process_trees_counts_are_its_own_on_shared_cpus(tmp_path):
+    counts = [count("instructions", "uk", 1e8, cpu=None), count("cycles", "uk", 2e8, cpu=None)]
+    write(tmp_path / "a.jsonl", [window(counts=counts)], edit=overlapping)
+    found = table(tmp_path)
+    assert found.loc["path_length", "value"] == pytest.approx(1e5)
+    assert found.loc["cpi", "value"] == pytest.approx(2)
+    assert found.loc["path_length", "origin"] == "counted"
+    for name in ["cpu_time", "scaled_throughput", "interrupts"]:
+        assert pd.isna(found.loc[name, "value"]), name
+        assert found.loc[name, "reason"] == "2 CPUs on a machine of 2"
+
+
 def test_origin_is_the_least_direct_of_the_inputs(tmp_path):
     counts = [
         count("cycles", "uk", 1e8, origin="scaled"),

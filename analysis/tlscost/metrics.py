@@ -24,6 +24,7 @@ CONFIDENCE = 0.95
 
 _RUN = ["record", "cell", *CELL_COLUMNS, "repetition"]
 _ORIGINS = ["counted", "scaled", "derived", "simulated", "modelled"]  # later ones taint a metric
+_COUNTERS = ("perf", "papi")
 _QUANTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 _TEXTS = ["unit", "quality", "origin", "source", "reason"]
 _ONE_RUN = "one run: no interval"
@@ -215,8 +216,9 @@ def _evaluated(runs: pd.DataFrame, counted: pd.DataFrame, files: tuple[str, ...]
         value = value.where(np.isfinite(value))
         reason = _why_null(formula, tables)
         if formula.own_cpus:
-            value = value.where(own["overlap"].isna())
-            reason = own["overlap"].fillna(reason)
+            alone = own["overlap"].isna() | _judged(formula, tables)
+            value = value.where(alone)
+            reason = own["overlap"].mask(alone).fillna(reason)
         rank = tables["rank"].reindex(columns=formula.events).max(axis="columns")
         rank = rank.fillna(-1).astype(int)
         part = own[["cell"]].assign(metric=formula.name, preference=preference)
@@ -266,6 +268,14 @@ def _once(part: pd.DataFrame, varies: "pd.Series[bool]") -> pd.DataFrame:
     same = ~varies.to_numpy()
     part.loc[same, "variant"] = _NO_VARIANT
     return part.drop_duplicates(["record", "variant"])
+
+
+def _judged(formula: dictionary.Formula, tables: dict[str, pd.DataFrame]) -> "pd.Series[bool]":
+    """Tell where a formula takes counters only: the collector said of each whose counts it holds.
+
+    A process tree's are the server's own on whatever CPUs; shared whole CPUs' are null.
+    """
+    return tables["source"].reindex(columns=formula.events).isin(_COUNTERS).all(axis="columns")
 
 
 def _why_null(formula: dictionary.Formula, tables: dict[str, pd.DataFrame]) -> "pd.Series[str]":
