@@ -1,10 +1,69 @@
-"""Hardware counters end to end, in a guest whose PMU QEMU emulates."""
+"""Hardware counters end to end, in a guest whose PMU QEMU emulates: nothing else here has one.
+
+There an instruction takes two cycles, always: QEMU's clock goes by instructions (-icount shift=1,
+of a processor of 1 GHz).
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
-from tests.pmu_guest import run_in_guest
+import pandas as pd
+import pytest
+
+from tests.pmu_guest import Finished, programs, run_in_guest
+from tlscost import cpio, frame, record
+from tlscost.metrics import metrics_of
+from tlscost.paths import profiles_dir
+
+TLS = "tls13-ecdsa-x25519"
+CYCLES_PER_INSTRUCTION = 2
+COUNTED = "instructions:u,instructions:k,cycles:u,cycles:k"
+UNCOUNTED = "cache-misses:u,arm_n1::L1D_CACHE_REFILL:u,arm_n1::STALL_BACKEND:u,arm_n1::STREX_SPEC:u"
+CELL = {"machine": "native", "server": "serve", "size_bytes": 36864, "cpus": 1, "load": {}}
+
+# One boot for what asks nothing of another: known loops, then a server under load, which as an
+# ordinary user is counted by its processes, so that one CPU is enough for both.
+SCRIPT = f"""
+test_collect_known_loop >/out/loops 2>&1 || exit 1
+echo 1 >/proc/sys/kernel/perf_event_paranoid
+for tls in off {TLS}; do
+    profile= scheme=http
+    [ $tls = off ] || profile="--profile /cell/profile.cnf" scheme=https
+    [ $tls = off ] || serve="--certificate /tmp/certificate"
+    cat >/tmp/run-$tls <<END
+exec tlscost-collect --record /out/$tls.jsonl --header /cell/$tls.json \
+    --server-cpus 0 --load-cpus 0 --network loopback --connect 127.0.0.1:8443 \
+    --idle-s 0.2 --warmup-s 0.2 --window-s 0.5 --completions 5 --sample-ms 50 \
+    --events {COUNTED} --events {UNCOUNTED} \
+    -- tlscost-serve --cpu-list 0 --listen 127.0.0.1:8443 --size 36864 $profile $serve \
+    -- tlscost-load --url $scheme://127.0.0.1:8443/36864 --cpu-list 0 --connections 4 $profile \
+    --page {{page}}
+END
+done
+mkdir /tmp/certificate
+tlscost-serve --profile /cell/profile.cnf --write-certificate /tmp/certificate || exit 1
+chmod -R a+rX /tmp/certificate
+chmod 777 /out
+for tls in off {TLS}; do
+    su nobody -c "sh /tmp/run-$tls" || exit 1
+done
+"""
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Return what a guest with one CPU left: known loops, records of tlscost-serve under load."""
+    files = programs("test_collect_known_loop", "tlscost-collect", "tlscost-serve", "tlscost-load")
+    files["cell/profile.cnf"] = cpio.file((profiles_dir() / f"{TLS}.cnf").read_bytes())
+    for tls in ("off", TLS):
+        files[f"cell/{tls}.json"] = cpio.file(json.dumps({"cell": {**CELL, "tls": tls}}).encode())
+    done = run_in_guest(tmp_path_factory.mktemp("guest"), SCRIPT, files=files)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 def test_a_script_runs_and_what_it_leaves_comes_back(tmp_path: Path) -> None:
@@ -19,3 +78,68 @@ def test_a_script_runs_and_what_it_leaves_comes_back(tmp_path: Path) -> None:
     assert done.stderr == "no\n"
     assert done.returncode == 7
     assert (done.out / "behind").read_text() == "left\n"
+
+
+@pytest.mark.parametrize(
+    "test", ["perf_counts_a_process", "perf_counts_a_cpu", "perf_samples_a_cpu"]
+)
+def test_known_loops_are_counted(measured: Finished, test: str) -> None:
+    said = (measured.out / "loops").read_text()
+    assert re.search(rf"^\[ +OK \] {test}$", said, re.MULTILINE), said
+
+
+def counts_of(path: Path) -> dict[str, dict[str, Any]]:
+    """Return each event's last count of the server's processes, by "event:mode"."""
+    return {
+        f"{count.event}:{count.mode}": count.model_dump()
+        for window in record.read(path).windows
+        for count in window.counts
+        if count.source == "perf"
+    }
+
+
+@pytest.mark.parametrize("tls", ["off", TLS])
+def test_a_server_is_counted(measured: Finished, tls: str) -> None:
+    path = measured.out / f"{tls}.jsonl"
+    header = record.read(path).header
+    assert header.sources[0]["scope"] == "process"
+    assert header.provenance["perf_event_paranoid"] == 1
+    counts = counts_of(path)
+    for mode in "uk":
+        instructions, cycles = counts[f"instructions:{mode}"], counts[f"cycles:{mode}"]
+        assert instructions["status"] == "ok"
+        assert instructions["origin"] == "counted"
+        assert instructions["enabled_ns"] == instructions["running_ns"]
+        ratio = cycles["raw"] / instructions["raw"]
+        assert ratio == pytest.approx(CYCLES_PER_INSTRUCTION, rel=0.01)
+
+
+@pytest.mark.parametrize("tls", ["off", TLS])
+def test_what_the_pmu_lacks_is_null_with_the_reason(measured: Finished, tls: str) -> None:
+    counts = counts_of(measured.out / f"{tls}.jsonl")
+    for name, why in {
+        "cache-misses:u": "no PMU here counts",
+        "arm_n1::L1D_CACHE_REFILL:u": "does not count arm_n1::L1D_CACHE_REFILL",
+        "arm_n1::STALL_BACKEND:u": "emulated PMU",
+        "arm_n1::STREX_SPEC:u": "emulated PMU",
+    }.items():
+        assert counts[name]["status"] == "unsupported"
+        assert counts[name]["raw"] is counts[name]["corrected"] is None
+        assert why in counts[name]["reason"]
+
+
+def test_records_become_metrics(measured: Finished) -> None:
+    table = metrics_of(frame.load([measured.out])).set_index(["tls", "metric"])
+
+    def figure(tls: str, metric: str) -> pd.Series[Any]:
+        return table.loc[(tls, metric)]
+
+    for tls in ("off", TLS):
+        for metric in ("path_length", "cpi"):
+            found = figure(tls, metric)
+            assert found["value"] > 0
+            assert (found["origin"], found["source"]) == ("counted", "perf")
+        assert figure(tls, "cpi")["value"] == pytest.approx(CYCLES_PER_INSTRUCTION, rel=0.01)
+        assert pd.isna(figure(tls, "llc_misses")["value"])
+        assert "cache-misses" in figure(tls, "llc_misses")["reason"]
+    assert figure(TLS, "path_length")["value"] > 5 * figure("off", "path_length")["value"]
