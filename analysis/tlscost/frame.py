@@ -35,6 +35,7 @@ SCHEMA = pa.DataFrameSchema(
         "load": _category,
         "repetition": pa.Column("int64"),
         "overlap": pa.Column(nullable=True),
+        "not_corrected": pa.Column(nullable=True),
         "clock_hz": pa.Column("float64", nullable=True),
         "bus_clock_hz": pa.Column("float64", nullable=True),
         "window": pa.Column("int64", pa.Check.ge(0)),
@@ -55,7 +56,7 @@ SCHEMA = pa.DataFrameSchema(
         "source": _category,
         "elapsed_ns": pa.Column("int64", pa.Check.gt(0)),
         "idle_ns": pa.Column("float64", pa.Check.ge(0), nullable=True),
-        "transactions": pa.Column("int64", pa.Check.ge(0)),
+        "transactions": pa.Column("Int64", pa.Check.ge(0), nullable=True),
     },
     checks=pa.Check(
         lambda frame: frame["value"].notna() | frame["histogram"].notna() | frame["reason"].notna(),
@@ -116,7 +117,9 @@ def load(paths: Iterable[Path | str]) -> pd.DataFrame:
     pandas.DataFrame, shape (records x windows x cpus x events, columns of `SCHEMA`)
         `raw` and `corrected` as recorded; `value` is what formulas take: `corrected` for counters,
         `raw` for what needs no idle correction (CPU times, the load's counts, system counters).
-        `overlap` says why server and load shared CPUs, null where they did not.
+        `overlap` says why server and load shared CPUs, null where they did not;
+        `not_corrected` why an imported record's counts hold what the CPUs do while idle.
+        `transactions` is null where nobody counted any.
         `cpu` is null for what belongs to the whole server or machine; `idle_ns` [ns] is then the
         sum over the server's CPUs. Latency rows hold a `histogram` instead of a value.
         `variant` is null but for what differs between a simulated machine's variants; `clock_hz`
@@ -146,7 +149,8 @@ def from_records(records: Iterable[record.Record]) -> pd.DataFrame:
         constant[name] = constant[name].astype("category")
     spread = constant.take(varying["run"].to_numpy()).reset_index(drop=True)
     frame = pd.concat([spread, varying.drop(columns="run")], axis="columns")
-    frame["cpu"] = frame["cpu"].astype("Int64")
+    for name in ["cpu", "transactions"]:
+        frame[name] = frame[name].astype("Int64")
     for name in ["event", "mode", "variant", "origin", "status", "source"]:
         frame[name] = frame[name].astype("category")
     for name in ["raw", "corrected", "value", "enabled_ns", "running_ns", "idle_ns"]:
@@ -186,6 +190,7 @@ def _run_columns(item: record.Record) -> dict[str, Any]:
         "load": _canonical(cell.load),
         "repetition": cell.repetition,
         "overlap": _overlap(item.header.placement),
+        "not_corrected": item.header.imported.not_corrected if item.header.imported else None,
         "clock_hz": float(machine.clock_hz) if machine else None,
         "bus_clock_hz": float(machine.bus_clock_hz) or None if machine else None,
     }
@@ -203,7 +208,8 @@ def _canonical(value: object) -> str:
 
 def _window_rows(item: record.Record, line: record.Window) -> Iterator[tuple[Any, ...]]:
     """Yield rows from `cpu` on (see `_VARYING`)."""
-    system = "softpmu" if item.header.machine else "proc"
+    imported = item.header.imported
+    system = "softpmu" if item.header.machine else "perf-stat" if imported else "proc"
     elapsed = line.end_ns - line.start_ns
     idle = {times.cpu: times.idle_ns for times in line.cpus}
     known = [value for value in idle.values() if value is not None]
@@ -228,8 +234,13 @@ def _window_rows(item: record.Record, line: record.Window) -> Iterator[tuple[Any
         yield (None, *_plain(f"system_{name}", value, system, why), *tail)
     rss, why = line.server_rss_bytes, line.null_reasons.get("server_rss_bytes")
     yield (None, *_plain("server_rss_bytes", rss, system, why), *tail)
+    if not line.cpus:  # an imported record may not tell which CPUs it is of
+        for name in _CPU_TIMES:
+            why = line.null_reasons.get(name)
+            yield (None, *_plain(f"cpu_{name}", None, system, why), *tail)
     for name in _LOAD_COUNTS:
-        yield (None, *_plain(f"load_{name}", getattr(line, name), "load"), *tail)
+        why = line.null_reasons.get(name)
+        yield (None, *_plain(f"load_{name}", getattr(line, name), "load", why), *tail)
     for name, value in line.errors.items():
         kind = name.removeprefix("error_")
         yield (None, *_plain(f"load_error_{kind}", value, "load"), *tail)

@@ -24,12 +24,13 @@ CONFIDENCE = 0.95
 
 _RUN = ["record", "cell", *CELL_COLUMNS, "repetition"]
 _ORIGINS = ["counted", "scaled", "derived", "simulated", "modelled"]  # later ones taint a metric
-_COUNTERS = ("perf", "papi")
+_COUNTERS = ("perf", "papi", "perf-stat")
 _QUANTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 _TEXTS = ["unit", "quality", "origin", "source", "reason"]
 _ONE_RUN = "one run: no interval"
 _NO_VARIANT = ""
 _CONSTANTS = ["cpus", "clock_hz", "bus_clock_hz"]
+_UNKNOWN_TRANSACTIONS = 1  # of a window; what depends on the number becomes null in the end
 
 SCHEMA = pa.DataFrameSchema(
     {
@@ -148,6 +149,7 @@ def _per_transaction(frame: pd.DataFrame) -> pd.DataFrame:
     )
     counts["variant"] = counts["variant"].fillna(_NO_VARIANT)
     counts["rank"] = counts["origin"].cat.set_categories(_ORIGINS).cat.codes
+    counts["transactions"] = counts["transactions"].fillna(_UNKNOWN_TRANSACTIONS)
     keys = ["record", "variant", "event", "mode"]
     by_window = counts.groupby([*keys, "window"], observed=True, sort=False)
     window = by_window["transactions"].first().to_frame()
@@ -179,6 +181,12 @@ def _with_totals(facts: pd.DataFrame) -> pd.DataFrame:
     pairs = modal[modal["mode"].isin(["u", "k"])].groupby(keys, observed=True)
     both = pairs.agg(rank=("rank", "max"), source=("source", "first"), reason=("reason", "first"))
     both["value"] = pairs["value"].sum(skipna=False).where(pairs.size() == 2)
+    alone = both["value"].isna() & (pairs.size() < 2)
+    events = both.index.get_level_values("event").astype("str")
+    both["reason"] = both["reason"].mask(
+        alone & both["reason"].isna(),
+        pd.Series(events + ": counted in one mode alone; its sum takes u and k", both.index),
+    )
     whole = modal[modal["mode"] == "uk"].set_index(keys)[list(both.columns)]
     totals = whole.combine_first(both).reset_index()
     return pd.concat(
@@ -194,6 +202,8 @@ def _with_totals(facts: pd.DataFrame) -> pd.DataFrame:
 def _from_formulas(frame: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
     """Evaluate each machine's formulas over its records."""
     runs = frame.drop_duplicates("record").set_index("record")
+    unknown = frame.loc[frame["transactions"].isna(), "record"]
+    runs["transactions_unknown"] = runs.index.isin(unknown)
     files = runs["machine"].astype("str").map(dictionary.files_for)
     parts = [
         _evaluated(own, counted[counted["record"].isin(own.index)], names)
@@ -219,18 +229,48 @@ def _evaluated(runs: pd.DataFrame, counted: pd.DataFrame, files: tuple[str, ...]
             alone = own["overlap"].isna() | _judged(formula, tables)
             value = value.where(alone)
             reason = own["overlap"].mask(alone).fillna(reason)
+        needs_number = own["transactions_unknown"] & _per_operation(formula, tables, own)
+        value = value.mask(needs_number)
+        reason = tables["reason"]["load_transactions"].where(needs_number, reason)
+        with_background = own["not_corrected"].where(pd.Series(_corrected(formula), own.index))
         rank = tables["rank"].reindex(columns=formula.events).max(axis="columns")
         rank = rank.fillna(-1).astype(int)
         part = own[["cell"]].assign(metric=formula.name, preference=preference)
         part["value"] = value
         part["unit"] = formula.unit
         part["quality"] = formula.quality
+        if formula.quality == "exact":
+            part.loc[with_background.notna(), "quality"] = "approximate"
         part["origin"] = rank.map(dict(enumerate(_ORIGINS))).where(value.notna())
         part["source"] = _joined(tables["source"].reindex(columns=formula.events))
-        part["reason"] = reason.where(value.isna())
+        part["reason"] = reason.where(value.isna(), with_background)
         varies = tables["varies"].reindex(columns=formula.events, fill_value=False)
         parts.append(_once(part.reset_index(), varies.any(axis="columns")))
     return _preferred(pd.concat(parts, ignore_index=True))
+
+
+def _per_operation(
+    formula: dictionary.Formula, tables: dict[str, pd.DataFrame], own: pd.DataFrame
+) -> "pd.Series[bool]":
+    """Whether the formula's value hangs on the number of transactions.
+
+    It does unless twice the counts give the same: ratios of counts do.
+    """
+    if formula.per_window is not None or not own["transactions_unknown"].any():
+        return pd.Series(False, index=own.index)
+    counts = tables["value"]
+    twice = counts.assign(
+        **{name: 2 * counts[name] for name in counts.columns.difference(_CONSTANTS)}
+    )
+    value, other = formula.evaluate(counts), formula.evaluate(twice)
+    return pd.Series(~np.isclose(value, other, rtol=1e-9, atol=0, equal_nan=True), index=own.index)
+
+
+def _corrected(formula: dictionary.Formula) -> bool:
+    """Whether the formula takes counts that are corrected for what CPUs do while idle."""
+    plain = ("cpu_", "system_", "load_", "server_")
+    timed = ("elapsed_ns", *_CONSTANTS)
+    return any(not event.startswith(plain) and event not in timed for event in formula.events)
 
 
 def _wide(runs: pd.DataFrame, counted: pd.DataFrame) -> dict[str, pd.DataFrame]:

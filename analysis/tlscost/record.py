@@ -22,6 +22,7 @@ __all__ = [
     "Footer",
     "Header",
     "Idle",
+    "Imported",
     "Machine",
     "Record",
     "Window",
@@ -68,7 +69,7 @@ class Program(_Line):
 class Placement(_Line):
     """Which CPUs did what."""
 
-    server_cpus: Annotated[list[int], Field(min_length=1)]
+    server_cpus: Annotated[list[int], Field(min_length=1)] | None
     load_cpus: list[int]
     overlap: bool
     reason: str | None = None
@@ -83,17 +84,26 @@ class Machine(_Line):
     bus_clock_hz: Annotated[int, Field(ge=0)]
 
 
+class Imported(_Line):
+    """Where an imported record's counts come from; another tool counted them."""
+
+    tool: str
+    not_corrected: str | None
+    files: list[dict[str, Any]]
+
+
 class Header(_Line):
     """The first line: the cell and where it was measured."""
 
     type: Literal["header"]
     schema_: Annotated[Literal["tlscost-record/1"], Field(alias="schema")]
-    started_utc: str
+    started_utc: str | None
     cell: Cell
     program: Program
     commands: dict[str, Any] = {}
     provenance: dict[str, Any] = {}
     machine: Machine | None = None
+    imported: Imported | None = None
     placement: Placement
     network: dict[str, Any] = {}
     sources: list[dict[str, Any]] = []
@@ -150,10 +160,10 @@ class Idle(_Measured):
 
 
 class Window(_Measured):
-    """Counts and the transactions that belong to them."""
+    """Counts and the transactions that belong to them; null transactions: nobody counted any."""
 
     type: Literal["window"]
-    transactions: Annotated[int, Field(ge=0)]
+    transactions: Annotated[int, Field(ge=0)] | None
     bytes: int | None = None
     connections: int | None = None
     handshakes_full: int | None = None

@@ -221,7 +221,9 @@ def warnings(records: Sequence[Record], metrics: pd.DataFrame) -> pd.DataFrame:
 
 def _warnings(item: Record) -> Iterator[tuple[str, str]]:
     header = item.header
-    if header.program.build != "release":
+    if header.imported is not None:
+        yield f"counted by {header.imported.tool}, imported", "see `imported` in the record"
+    elif header.program.build != "release":
         yield f"measured by a {header.program.build} build", "measure with the release build"
     if header.placement.overlap:
         yield (
