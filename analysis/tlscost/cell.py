@@ -27,7 +27,7 @@ from pydantic import (
 from tlscost.machine import NATIVE, check, machine_names
 from tlscost.profiles import OFF, profile_names
 
-__all__ = ["Cell", "CommandServer", "Load", "Rules", "human_size"]
+__all__ = ["Cell", "CommandServer", "Load", "Rules", "human_size", "size_bytes"]
 
 CLOSED_LOOP_CONNECTIONS = 16
 OPEN_LOOP_CONNECTIONS = 64  # a limit, seldom reached
@@ -51,7 +51,8 @@ def _for_a_command_line(value: str) -> None:
         raise ValueError("a NUL cannot stand in a command line")
 
 
-def _size(value: object) -> int:
+def size_bytes(value: object) -> int:
+    """Return a body's size [bytes] of a number or of a text such as `36KiB`; else ValueError."""
     if type(value) is int and value >= 0:
         return value
     if type(value) is str and value.isascii() and "." not in value:
@@ -180,7 +181,7 @@ class Cell(_Frozen):
         Discriminator(lambda value: "name" if isinstance(value, str) else "table"),
     ]
     tls: Annotated[str, AfterValidator(_known_profile)]
-    size: Annotated[int, Field(lt=1 << 40), BeforeValidator(_size)]
+    size: Annotated[int, Field(lt=1 << 40), BeforeValidator(size_bytes)]
     cpus: Annotated[StrictInt, Field(gt=0)] = 1
     cpu_list: (
         Annotated[
