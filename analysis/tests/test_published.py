@@ -55,6 +55,7 @@ def test_the_study_is_complete(study):
         **dict.fromkeys(["scaled_throughput", "path_length", "cpi"], KANT_STUDY_POINTS),
         "l2_miss_ratio": KANT_STUDY_POINTS,
         "latency_first_byte_mean": 36,
+        **dict.fromkeys(["l2_gain", "l2_miss_gain"], 24),
         **dict.fromkeys(["l1i_miss_ratio", "l1d_miss_ratio", "data_bus_utilisation"], 18),
         **dict.fromkeys(["branch_frequency", "mispredict_ratio", "btb_inefficiency"], 18),
     }
@@ -64,6 +65,7 @@ def test_the_study_is_complete(study):
 def test_ratios_are_ratios_and_times_positive(study):
     ratio = study["metric"].str.endswith(("_ratio", "_utilisation", "_frequency", "_inefficiency"))
     assert study.loc[ratio, "value"].between(0, 1).all()
+    assert study.loc[study["metric"].isin(["l2_gain", "l2_miss_gain"]), "value"].between(0, 2).all()
     assert (study["low"] > 0).all()
     assert (study["low"] < study["value"]).all()
 

@@ -174,9 +174,7 @@ def evaluate(claim: Claim, study: pd.DataFrame) -> "pd.Series[float]":
     """
     levels = {name: getattr(claim, name) for name in kant.POINT}
     points = pd.MultiIndex.from_tuples(list(itertools.product(*levels.values())), names=kant.POINT)
-    own = study[study["metric"].isin(claim.metrics)]
-    named = own.assign(column=own["metric"].astype("str") + "_" + own["tls"].astype("str"))
-    wide = named.pivot_table(index=kant.POINT, columns="column", values="value").reindex(points)
+    wide = kant.wide(study[study["metric"].isin(claim.metrics)]).reindex(points)
     parts = {formula.formula: formula.evaluate(wide) for formula in claim.formulas}
     values = pd.concat(parts, names=["figure", *kant.POINT])
     values = values.where(np.isfinite(values))

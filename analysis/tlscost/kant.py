@@ -29,6 +29,7 @@ __all__ = [
     "ours",
     "profile_of",
     "theirs",
+    "wide",
 ]
 
 PROFILE = "kant2000"
@@ -91,6 +92,12 @@ def ours(metrics: pd.DataFrame) -> pd.DataFrame:
     return derived(_spread(table))
 
 
+def wide(study: pd.DataFrame) -> pd.DataFrame:
+    """Return a study frame with a row per point and a column METRIC_on or METRIC_off each."""
+    names = study["metric"].astype("str") + "_" + study["tls"].astype("str")
+    return study.assign(column=names).pivot_table(index=POINT, columns="column", values="value")
+
+
 def profile_of(metrics: pd.DataFrame) -> str:
     """Name the TLS profile that stands for the document's SSL: kant2000, or the only one there.
 
@@ -151,18 +158,20 @@ def derived(study: pd.DataFrame) -> pd.DataFrame:
     """Add what follows from a study frame's own figures.
 
     Adds, where their inputs are there: `cycles` (path length x CPI); `scaling` and `cpi_growth`
-    (scaled throughput and CPI relative to half the CPUs); `l2_gain` (scaled throughput relative to
-    512 KiB of L2); and of T = 1 / scaled throughput over file size, by `tlscost.decompose`: at 36
-    KiB `share_handshake`, `share_encryption` and `share_rest`, and `line_misfit` [fraction of T] at
-    each size.
+    (scaled throughput and CPI relative to half the CPUs); `l2_gain` and `l2_miss_gain` (scaled
+    throughput and L2 misses per transaction relative to 512 KiB of L2); and of T = 1 / scaled
+    throughput over file size, by `tlscost.decompose`: at 36 KiB `share_handshake`,
+    `share_encryption` and `share_rest`, and at each size `line_misfit` [fraction of T].
     """
-    wide = study.pivot_table(index=[*POINT, "tls"], columns="metric", values="value")
-    throughput, cpi = (_column(wide, name) for name in ("scaled_throughput", "cpi"))
+    values = study.pivot_table(index=[*POINT, "tls"], columns="metric", values="value")
+    inputs = values.reindex(columns=["scaled_throughput", "cpi", "path_length", "l2_misses"])
+    throughput, cpi, path_length, misses = (inputs[name] for name in inputs)
     follows = {
-        "cycles": _column(wide, "path_length") * cpi,
+        "cycles": path_length * cpi,
         "scaling": _relative(throughput, "cpus", lambda cpus: cpus // 2),
         "cpi_growth": _relative(cpi, "cpus", lambda cpus: cpus // 2),
         "l2_gain": _relative(throughput, "l2_kib", lambda size: 0 * size + _BASE_L2_KIB),
+        "l2_miss_gain": _relative(misses, "l2_kib", lambda size: 0 * size + _BASE_L2_KIB),
     }
     machines = study.drop_duplicates("metric").set_index("metric")
     parts = [
@@ -172,10 +181,6 @@ def derived(study: pd.DataFrame) -> pd.DataFrame:
     ]
     lines = _rows(_decomposed(throughput), None, machines, "scaled_throughput")
     return pd.concat([study, *parts, lines], ignore_index=True)
-
-
-def _column(wide: pd.DataFrame, name: str) -> "pd.Series[float]":
-    return wide.reindex(columns=[name])[name]
 
 
 def _relative(

@@ -10,7 +10,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
 from tlscost.cell import human_size
 
-__all__ = ["first_byte", "lines", "scaling", "shares", "theme", "throughput"]
+__all__ = ["bars", "first_byte", "lines", "residuals", "scaling", "shares", "theme", "throughput"]
 
 QUANTILES = ["p50", "p90", "p99", "p99.9"]
 PARTS = ["handshake", "encryption", "rest"]
@@ -153,6 +153,70 @@ def shares(shares: pd.DataFrame, ax: Axes | None = None, *, legend: bool = True)
     sns.move_legend(ax, **place, title=None, reverse=True)
     if not legend:
         ax.get_legend().remove()  # type: ignore[union-attr]
+    return ax
+
+
+def bars(data: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw bars with and without SSL, by CPUs within groups: the form of kant2000's figures.
+
+    Parameters
+    ----------
+    data : pandas.DataFrame
+        Columns group, cpus, side (told apart by colour), value; in the order drawn.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Ticks 1p, 2p, 4p ..., and each group's name below its middle one.
+    """
+    if data.empty:
+        return _empty(ax)
+    ax = ax or plt.gca()
+    places = list(dict.fromkeys(zip(data["group"], data["cpus"], strict=True)))
+    place = pd.Series(list(zip(data["group"], data["cpus"], strict=True))).map(places.index)
+    sides = list(dict.fromkeys(data["side"]))
+    palette = dict(zip(sides, sns.color_palette("colorblind"), strict=False))
+    drawn = data.assign(place=place.to_numpy())
+    sns.barplot(drawn, x="place", y="value", hue="side", palette=palette, width=0.75, ax=ax)
+    ticks = [f"{cpus}p" for _, cpus in places]
+    for group in dict.fromkeys(data["group"]):
+        own = [at for at, (name, _) in enumerate(places) if name == group]
+        ticks[own[len(own) // 2]] += f"\n{group}"
+        if own[0] > 0:
+            ax.axvline(own[0] - 0.5, color="#cccccc", linewidth=1)
+    ax.set_xticks(range(len(places)), ticks)
+    ax.set(xlabel="", ylabel="")
+    ax.grid(visible=False, axis="x")
+    ax.legend(loc="upper right", ncol=2)
+    ax.set_ylim(top=1.18 * data["value"].max())  # room for the legend
+    return ax
+
+
+def residuals(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw a CPI model's fitted values against the CPIs that it was fitted to.
+
+    Parameters
+    ----------
+    rows : pandas.DataFrame
+        Columns cpi, fitted [cycles/instruction], tls (on, off).
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With the diagonal, on which a perfect model's points lie.
+    """
+    if rows.empty:
+        return _empty(ax)
+    ax = ax or plt.gca()
+    named = rows.assign(side=rows["tls"].map({"on": "w/ SSL", "off": "w/o SSL"}))
+    order = ["w/ SSL", "w/o SSL"]
+    sns.scatterplot(named, x="cpi", y="fitted", hue="side", hue_order=order, s=45, ax=ax)
+    ends = [rows[["cpi", "fitted"]].to_numpy().min(), rows[["cpi", "fitted"]].to_numpy().max()]
+    ax.plot(ends, ends, "--", color="grey", zorder=1)
+    ax.set(xlabel="CPI", ylabel="CPI by the model")
+    ax.legend(loc="upper left")
     return ax
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "fitted_lines",
     "fitted_points",
     "fitted_shares",
+    "lines",
     "machine",
     "not_measured",
     "slowdown",
@@ -49,6 +50,7 @@ _RATIOS = [name for name in _EVENTS if name.endswith(("_ratio", "_frequency", "_
 _DISJOINT_WINDOWS_COMPLETIONS = 100
 _SHARES = ["series", "size_kib", "part", "share", "low", "high", "time_ms"]
 _TIMES = ["tls", "size_kib", "time_ms"]
+_LINES = {"t_s0": "T_s0", "t_s1": "T_s1", "t_n0": "T_n0", "t_n1": "T_n1", "t_h": "T_h"}
 _PUBLISHED_SHARES = {"handshake": 0.430, "encryption": 0.366, "rest": 0.203}
 
 
@@ -165,6 +167,20 @@ def decomposition(fits: Sequence[Decomposition], size_kib: float = 36.0) -> pd.D
     old = {part: f"{share:.1%}" for part, share in _PUBLISHED_SHARES.items()}
     source = {"server": "kant2000, equation 5", "TLS": "SSL, RSA-512, RC4", "CPUs": 2}
     return pd.DataFrame([*rows, {**source, **old}] if size_kib == 36 else rows).fillna("")
+
+
+def lines(fits: Sequence[Decomposition]) -> pd.DataFrame:
+    """Parameters of the fitted lines with intervals [ms, ms/KiB], of what could be fitted."""
+    rows = []
+    for fit in fits:
+        if fit.shares.empty:
+            continue
+        row = {"server": _where(fit), "TLS": fit.group["tls"], "CPUs": fit.group["cpus"]}
+        parameters = fit.parameters[["value", "low", "high"]]
+        for name, text in _LINES.items():
+            row[text] = _with_interval(*parameters.loc[name])
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def fitted_shares(fits: Sequence[Decomposition]) -> pd.DataFrame:
