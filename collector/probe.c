@@ -1,6 +1,8 @@
 #include "collector/probe.h"
 
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "collector/core_pmus.h"
@@ -123,13 +125,33 @@ static json_t *build_kinds(void)
     return list;
 }
 
+/* All PMUs that the kernel knows, as perf list names them. */
+static json_t *build_devices(void)
+{
+    struct dirent **entries;
+    json_t *list = json_array();
+    int found = scandir(TC_CORE_PMUS_FOLDER, &entries, NULL, alphasort);
+    int rc = 0;
+    for (int i = 0; i < found; i++) {
+        if (entries[i]->d_name[0] != '.') {
+            rc |= json_array_append_new(list, json_string(entries[i]->d_name));
+        }
+        free(entries[i]);
+    }
+    if (found >= 0) {
+        free(entries);
+    }
+    return whole_or_null(list, rc);
+}
+
 static json_t *build_pmu(int cpu)
 {
     char reason[TC_REASON_MAX];
     bool present = tc_perf_has_pmu(cpu, reason, sizeof(reason));
     json_t *counters = present ? json_integer((json_int_t)tc_perf_counters(cpu)) : json_null();
-    return json_pack("{s:b, s:o, s:o, s:o}", "present", (int)present, "counters", counters,
-                     "reason", text_or_null(reason), "kinds", build_kinds());
+    return json_pack("{s:b, s:o, s:o, s:o, s:o}", "present", (int)present, "counters", counters,
+                     "reason", text_or_null(reason), "kinds", build_kinds(), "devices",
+                     build_devices());
 }
 
 json_t *tc_probe_build(int cpu, const struct tc_session_options *options)

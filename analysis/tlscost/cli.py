@@ -23,8 +23,8 @@ from tlscost.import_cli import app as imports
 if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
+    from rich.text import Text
 
-    from tlscost.cell import Cell
     from tlscost.plan import Plan
     from tlscost.sweep import Result
 
@@ -117,18 +117,19 @@ def run(
 ) -> None:
     """Measure one cell; done at once if its whole record is there."""
     from tlscost import sweep as engine
+    from tlscost.options import cell_of, given, numbers
     from tlscost.plan import weak_profile_warnings
     from tlscost.progress import Progress
     from tlscost.record import is_whole
 
-    cell = _cell(
+    cell = cell_of(
         machine=machine,
         server=server if url is None else {"command": server, "url": url},
         tls=tls,
         size=size,
         cpus=cpus,
-        cpu_list=_numbers("--cpu-list", cpu_list),
-        load=_given(
+        cpu_list=numbers("--cpu-list", cpu_list),
+        load=given(
             connections=connections,
             rate=rate,
             arrivals=arrivals,
@@ -136,7 +137,7 @@ def run(
             resumption=resumption,
             timeout_s=timeout_s,
         ),
-        rules=_given(
+        rules=given(
             idle_s=idle_s,
             warmup_s=warmup_s,
             warmup_max_s=warmup_max_s,
@@ -384,6 +385,27 @@ def count(
 
 
 @app.command()
+def doctor(
+    probe: Annotated[
+        Path | None,
+        typer.Option(help="Judge what `tlscost-collect --probe` printed elsewhere [this machine]."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Tell what this machine can measure and what not, why, and the remedy."""
+    from tlscost import doctor as doctors
+    from tlscost.probe import read
+
+    diagnosis = doctors.look() if probe is None else doctors.diagnose(read(probe))
+    if as_json:
+        _print_json(doctors.to_json(diagnosis))
+    else:
+        from tlscost.tables import doctor_tables
+
+        _print_tables(*doctor_tables(diagnosis))
+
+
+@app.command()
 def machines(as_json: Json = False) -> None:
     """List the machines that can be named."""
     from tlscost.machine import descriptions
@@ -402,50 +424,6 @@ def _say(text: str) -> None:
 
 def _print_json(document: Any) -> None:
     print(json.dumps(document, indent=1, allow_nan=False))
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _numbers(option: str, text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(number) for number in text.split(",")]
-    except ValueError:
-        raise TlscostError(f"{option}: given {text!r}; expected numbers such as 0,2") from None
-
-
-def _cell(**values: Any) -> "Cell":
-    """Make a cell of what options gave, refusing values by the option's name."""
-    from pydantic import ValidationError
-
-    from tlscost.cell import Cell
-
-    given = _given(**values)
-    if "cpus" in given and "cpu_list" in given:
-        raise TlscostError("--cpu-list: given beside --cpus; expected one of the two")
-    checked = {}
-    for name, value in given.items():
-        try:
-            checked[name] = Cell.check(name, value)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            inner = [part for part in first["loc"] if part in _given(**_as_dict(value))]
-            option = str(inner[0] if inner else name).replace("_", "-")
-            problem = first["msg"].removeprefix("Value error, ")
-            raise TlscostError(f"--{option}: given {first['input']!r}; {problem}") from error
-    for name, value in checked.items():
-        problem_here = Cell.unfit(checked["machine"], name, value)
-        if problem_here is not None:
-            option = name.replace("_", "-")
-            raise TlscostError(f"--{option}: given {given[name]!r}; {problem_here}")
-    return Cell.of_checked(checked)
-
-
-def _as_dict(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _make_directory(path: Path) -> None:
@@ -494,8 +472,12 @@ def _metrics_of(paths: list[Path]) -> "pd.DataFrame":
     return metrics_of(frame.load(paths))
 
 
-def _print_tables(*tables: "Table") -> None:
+def _print_tables(*tables: "Table | Text") -> None:
     from rich.console import Console
+    from rich.text import Text
 
-    # On a pipe nothing may be cut or folded to the width of a terminal that is not there.
-    Console(width=None if sys.stdout.isatty() else WIDE).print(*tables)
+    # On a pipe nothing may be cut or folded to the width of a terminal that is not there; text is
+    # not folded at all: there are commands in it, to be pasted.
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    for table in tables:
+        console.print(table, soft_wrap=isinstance(table, Text))

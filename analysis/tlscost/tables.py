@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.table import Table
+from rich.text import Text
 
 from tlscost import summary
 from tlscost.cell import human_size
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
     from tlscost.claims import Judgement
     from tlscost.count import Counts
     from tlscost.decompose import Decomposition
+    from tlscost.doctor import Diagnosis
 
 __all__ = [
     "claims_table",
     "comparison_table",
     "counts_table",
     "decomposition_tables",
+    "doctor_tables",
     "events_table",
     "metrics_table",
     "overview_table",
@@ -32,6 +35,8 @@ _OVERVIEW = {
     "cpu_time": "CPU time [ms/op]",
     "latency_first_byte_p50": "first byte, median [ms]",
 }
+
+_SEVERITIES = {"error": "bold red", "warning": "yellow", "info": "blue"}
 
 
 def metrics_table(metrics: pd.DataFrame) -> Table:
@@ -118,6 +123,25 @@ def decomposition_tables(fits: "Sequence[Decomposition]") -> Iterator[Table]:
                 *[_interval(percent), _number(row["time_ms"])],
             )
         yield shares
+
+
+def doctor_tables(diagnosis: "Diagnosis") -> Iterator[Table | Text]:
+    """Tell findings, each with its remedy on a line of its own; what is well; metrics' quality."""
+    where = f", on {diagnosis.hypervisor}" if diagnosis.hypervisor else ""
+    yield Text(f"{diagnosis.cpu}{where}\n", style="bold")
+    for finding in diagnosis.findings:
+        yield Text.assemble(
+            (f"{finding.severity:8}", _SEVERITIES[finding.severity]),
+            (finding.id, "bold"),
+            f": {finding.message}\n         ",
+            (finding.remedy, "cyan"),
+            "\n",
+        )
+    yield Text("well: " + "; ".join(f"{one.id} ({one.message})" for one in diagnosis.fine) + "\n")
+    table = _table("metric", "quality here", "why")
+    for metric in diagnosis.metrics:
+        table.add_row(metric.metric, metric.quality, metric.reason)
+    yield table
 
 
 def overview_table(metrics: pd.DataFrame) -> Table:
