@@ -5,11 +5,9 @@ There is no Python in it: the collector tells the facts there, and they are judg
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from tests.pmu_guest import programs, run_in_guest
 
+from tests.pmu_guest import programs, run_in_guest
 from tlscost import doctor
 from tlscost.probe import read
 
