@@ -1,3 +1,4 @@
+import gzip
 import json
 import re
 
@@ -7,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import encode, header, idle, seal, window, write
 
-from tlscost import record
+from tlscost import frame, record
 from tlscost.errors import TlscostError
 
 WHOLE = encode(header(), [idle(), window()])
@@ -98,6 +99,24 @@ def test_a_sealed_record_of_wrong_content_names_line_and_key(path, change, named
     message = refused(path, encode(header(), [idle(), window(**change)]))
     assert f"{path}:3: " in message
     assert named in message
+
+
+def test_a_compressed_record_is_the_same_record(path):
+    packed = path.with_name("cell.jsonl.gz")
+    packed.write_bytes(gzip.compress(WHOLE))
+    path.write_bytes(WHOLE)
+    one, other = record.read(packed), record.read(path)
+    assert (one.header, one.windows, one.footer) == (other.header, other.windows, other.footer)
+    assert record.read_header(packed) == one.header
+    assert frame.record_paths([path.parent]) == [path, packed]
+
+
+@pytest.mark.parametrize("content", [WHOLE, gzip.compress(WHOLE)[:-30], b"\x1f\x8b" + WHOLE])
+def test_a_damaged_compressed_record_is_refused(path, content):
+    packed = path.with_name("cell.jsonl.gz")
+    packed.write_bytes(content)
+    with pytest.raises(TlscostError, match=r"cell\.jsonl\.gz: cannot be read: "):
+        record.read(packed)
 
 
 def test_missing_file(path):

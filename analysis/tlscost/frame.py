@@ -80,7 +80,8 @@ _NOT_RECORDED = "the record holds no value: the collector could not read it"
 
 
 def record_paths(paths: Iterable[Path | str]) -> list[Path]:
-    """Record files named by `paths`: files as they are, directories searched for `*.jsonl`.
+    """Record files named by `paths`: files as they are, directories searched for
+    `*.jsonl` and `*.jsonl.gz`.
 
     Raises
     ------
@@ -91,7 +92,7 @@ def record_paths(paths: Iterable[Path | str]) -> list[Path]:
     given = [Path(path) for path in paths]
     for path in given:
         if path.is_dir():
-            found += sorted(path.rglob("*.jsonl"))
+            found += sorted([*path.rglob("*.jsonl"), *path.rglob("*.jsonl.gz")])
         elif path.exists():
             found.append(path)
         else:

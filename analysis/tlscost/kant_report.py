@@ -14,6 +14,7 @@ __all__ = ["FIGURES", "TABLES", "claims_table", "figure", "figure_title", "share
 SIDES = {"on": "w/ SSL", "off": "w/o SSL"}
 _ORDER = (30, 1048576, 36864)  # as the document's tables have it
 _LARGEST = 2048
+_MARKS = {"holds": "✓ holds", "does not hold": "✗ does not hold", "undecided": "? undecided"}
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,14 @@ TABLES: dict[int | str, list[_Column]] = {
         *_both("BTB inefficiency", "btb_inefficiency_{} * 1", 3),
     ],
     7: _by_l2("first byte [ms]", "latency_first_byte_mean_{} * 1", 1, (2048, 1024, 512)),
+    "kernel": [
+        *_both("path length [1000]", "path_length_{} / 1000", 0),
+        *_both("in the kernel [1000]", "kernel_share_{0} * path_length_{0} / 1000", 0),
+        *_both("user mode [1000]", "(1 - kernel_share_{0}) * path_length_{0} / 1000", 0),
+    ],
     "misfit": _both("off the line [% of T]", "100 * line_misfit_{}", 1),
 }
-"""The columns of each table; `misfit` is not the document's, but follows from its figures."""
+"""The columns of each table; `kernel` and `misfit` are not the document's."""
 
 _SIZES: dict[int | str, tuple[int, ...]] = {
     3: _ORDER[:2],
@@ -215,8 +221,8 @@ def claims_table(judgements: list[Judgement]) -> pd.DataFrame:
             "the paper says": [f"{one.statement} ({one.where})" for one in judgements],
             "published": [one.published for one in judgements],
             "ours": [one.ours or "" for one in judgements],
-            "verdict": [one.verdict for one in judgements],
-            "in its own tables": [one.published_verdict for one in judgements],
+            "verdict": [_MARKS[one.verdict] for one in judgements],
+            "in its own tables": [_MARKS[one.published_verdict] for one in judgements],
             "why": [one.reason for one in judgements],
         }
     )

@@ -4,7 +4,9 @@ A record is refused, with file, line, what was expected and the remedy, when it 
 altered, of an unknown schema version or measured by a sanitizer build.
 """
 
+import gzip
 import hashlib
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -222,7 +224,7 @@ def read(path: Path | str) -> Record:
     Parameters
     ----------
     path : Path or str
-        A `.jsonl` file.
+        A `.jsonl` file, or one compressed by gzip, `.jsonl.gz`.
 
     Returns
     -------
@@ -265,19 +267,24 @@ def read(path: Path | str) -> Record:
 def read_header(path: Path | str) -> Header:
     """Read what a record is of, and no more: `read` alone tells whether the record is whole."""
     path = Path(path)
+    return _header(path, _content(path).partition(b"\n")[0])
+
+
+def _content(path: Path) -> bytes:
+    """Read a record's bytes; one that is kept compressed (.gz) is the same record."""
     try:
-        with path.open("rb") as lines:
-            return _header(path, lines.readline())
-    except OSError as error:
-        raise TlscostError(f"{path}: cannot be read: {error.strerror or error}") from error
+        if path.suffix == ".gz":
+            with gzip.open(path) as compressed:
+                return compressed.read()
+        return path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TlscostError(f"{path}: cannot be read: {reason}") from error
 
 
 def _split(path: Path) -> tuple[list[bytes], Footer]:
     """Lines before the footer, and the footer, whose counts and checksum hold."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise TlscostError(f"{path}: cannot be read: {error.strerror or error}") from error
+    content = _content(path)
     if not content.endswith(b"\n"):
         raise _refusal(
             path,

@@ -229,7 +229,7 @@ def _notebooks(session: Session) -> None:
 
     records = root() / "data" / "reference"
     with tempfile.TemporaryDirectory(prefix="tlscost-notebooks-") as temporary:
-        if not any(records.rglob("*.jsonl")):
+        if not any(records.rglob("*.jsonl*")):
             records = Path(temporary) / "sweep"
             plan = root() / "data" / "plans" / "smoke.toml"
             sweep = [sys.executable, "-m", "tlscost", "sweep", str(plan)]
