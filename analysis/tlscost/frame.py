@@ -80,8 +80,7 @@ _NOT_RECORDED = "the record holds no value: the collector could not read it"
 
 
 def record_paths(paths: Iterable[Path | str]) -> list[Path]:
-    """Record files named by `paths`: files as they are, directories searched for
-    `*.jsonl` and `*.jsonl.gz`.
+    """Record files named by `paths`; directories are searched for `*.jsonl` and `*.jsonl.gz`.
 
     Raises
     ------
