@@ -304,6 +304,21 @@ static void unpack(const struct group *group, const uint64_t *values, uint64_t e
     }
 }
 
+/* The kernel takes a CPU's events off it, and out of their group, when it goes offline; they stay
+ * so when it comes back. */
+static int fell_apart(const struct perf_counters *perf, const struct group *group,
+                      struct tc_error *err)
+{
+    size_t per_group = perf->base.slots_count / perf->groups_count;
+    int cpu = perf->base.slots[(size_t)(group - perf->groups) * per_group].cpu;
+    return cpu == TC_SLOT_NO_CPU
+               ? tc_error_set(err, ENODATA, "reading perf's counters: the kernel gives them up")
+               : tc_error_set(err, ENODATA,
+                              "the counters of CPU %d are gone: it went offline; see that `cat "
+                              "/sys/devices/system/cpu/online` names it, and measure again",
+                              cpu);
+}
+
 static int read_group(struct perf_counters *perf, const struct group *group,
                       struct tc_reading *readings, struct tc_error *err)
 {
@@ -311,8 +326,8 @@ static int read_group(struct perf_counters *perf, const struct group *group,
     size_t words = grouped ? 3 + group->count : 3;
     ssize_t got = read(group->leader, perf->buffer, perf->buffer_words * sizeof(*perf->buffer));
     if (got != (ssize_t)(words * sizeof(*perf->buffer))) {
-        return tc_error_set(err, got < 0 ? errno : ENODATA, "reading perf's counters: %s",
-                            got < 0 ? strerror(errno) : "the group fell apart");
+        return got < 0 ? tc_error_set(err, errno, "reading perf's counters: %s", strerror(errno))
+                       : fell_apart(perf, group, err);
     }
     /* In both formats the times are next; before them the number of values, or the value. */
     unpack(group, grouped ? &perf->buffer[3] : &perf->buffer[0], perf->buffer[1], perf->buffer[2],
@@ -386,7 +401,7 @@ static int perf_drain(struct tc_counters *counters, uint64_t since_ns, tc_sample
             .perf = perf, .group = &perf->groups[i], .take = take, .context = context};
         int rc = tc_ring_drain(&perf->groups[i].ring, take_raw, &over, &drained->lost, err);
         if (rc == 0 && over.fell_apart) {
-            rc = tc_error_set(err, ENODATA, "sampling perf's counters: the group fell apart");
+            rc = fell_apart(perf, &perf->groups[i], err);
         }
         if (rc == 0 && over.latest_ns < since_ns) {
             drained->silent++;

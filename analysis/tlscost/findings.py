@@ -275,17 +275,17 @@ def _isolated(probe: Probe) -> _Judged:
 def _cpus(probe: Probe) -> _Judged:
     cpus = probe.host.cpus
     online, allowed = cpu_list(cpus.online), cpu_list(cpus.allowed)
+    if cpus.offline:
+        first = cpu_list(cpus.offline)[0]
+        message = f"CPUs {cpus.offline} are offline and cannot be named in a cell"
+        remedy = f"echo 1 | sudo tee /sys/devices/system/cpu/cpu{first}/online"
+        return Finding("cpus", "info", message, remedy)
     if len(online) < 2:
         message = "one CPU: server and load share it, and nothing of the server alone is had"
         return Finding("cpus", "warning", message, "virsh setvcpus NAME 2 --live # on the host")
     if allowed and set(allowed) != set(online):
         message = f"CPUs {cpus.online} are online, this process may run on {cpus.allowed} only"
         return Finding("cpus", "warning", message, f"sudo taskset -pc {cpus.online} $$")
-    if cpus.offline:
-        first = cpu_list(cpus.offline)[0]
-        message = f"CPUs {cpus.offline} are offline and cannot be named in a cell"
-        remedy = f"echo 1 | sudo tee /sys/devices/system/cpu/cpu{first}/online"
-        return Finding("cpus", "info", message, remedy)
     return f"{len(online)} online"
 
 
