@@ -32,7 +32,7 @@ _CHECKERS = re.compile(
 )
 _C_SOURCES = ("collector", "workloads")
 # What drives the programs as their users do; quick enough to repeat under each sanitizer.
-_CLIENT_TESTS = ("test_serve_clients", "test_load", "test_collect")
+_CLIENT_TESTS = ("test_serve_clients", "test_serve_options", "test_load", "test_collect")
 # Nothing new to a sanitizer: profiles that differ in keys and ciphers only, rates, growth.
 _CLIENT_SELECTION = "not (krsa3072 or rsa1024 or chacha20 or stall or rate_is_kept or memory)"
 
