@@ -9,11 +9,12 @@
  *
  * The plugin creates the file's contents: it sizes the file, writes the header, and stores magic
  * last (release); a reader that finds the file shorter than the header or magic 0 tries again
- * later. Afterwards only `state`, `message` and the CPUs' blocks change, and of the plugin's side
- * only the CPU's own thread writes a block, with relaxed stores of whole words. A reader writes
- * `wanted` and nothing else. Where the plugin cannot even begin, it leaves a page without CPUs
- * that says why. Counters never go down and are not reset by arming: differences of two
- * readings count. */
+ * later. Afterwards only `state`, `message` and the CPUs' blocks change. Of the plugin's side the
+ * CPU's own thread writes a block, with relaxed stores of whole words; to some slots ([snoop] in
+ * softpmu/slots.h), which that thread never stores to, the other CPUs' threads add atomically. A
+ * reader writes `wanted` and nothing else. Where the plugin cannot even begin, it leaves a page
+ * without CPUs that says why. Counters never go down and are not reset by arming: differences of
+ * two readings count. */
 #ifndef TC_COLLECTOR_SOFTPMU_PAGE_H
 #define TC_COLLECTOR_SOFTPMU_PAGE_H
 
