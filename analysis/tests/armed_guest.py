@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +55,8 @@ def armed(
     *,
     tls: str = "off",
     files: Mapping[str, cpio.Entry] | None = None,
+    changes: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
     **plugin: str,
 ) -> Iterator[ArmedGuest]:
     """Run an armed guest of a machine, with tlscost-serve or what `files` put in its place.
@@ -63,6 +65,8 @@ def armed(
     ----------
     files : mapping of str to Entry
         What the guest has besides the cell's own files, or instead of them.
+    changes, options : mapping of str to str, sequence of str
+        Words of QEMU's command line and what stands in their place; further words.
     plugin : str
         Further arguments of the plugin.
     """
@@ -79,7 +83,8 @@ def armed(
     )
     with (directory / "initramfs").open("ab") as more:
         more.write(cpio.pack(files or {}))
-    with running(server) as process:
+    argv = [(changes or {}).get(word, word) for word in server.argv]
+    with running([*argv, *options]) as process:
         wait_for(guest.SERVING, where, process)
         started = ArmedGuest(process, where, server.url, page)
         softpmu_page.arm(page)

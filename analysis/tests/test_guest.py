@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tlscost.cell import Cell
 from tlscost.debian import PrivateApt, versions
 from tlscost.errors import BAD_INPUT, CANNOT, TlscostError
 from tlscost.guest_image import ARCHITECTURES, build, fetch, image
+from tlscost.orphans import no_orphan
 from tlscost.paths import cache_dir
 from tlscost.servers import Server, Site
 
@@ -43,9 +44,9 @@ def prepare(wanted: Cell, where: Site, architecture: str = "i386") -> Server:
 
 
 @contextmanager
-def running(server: Server) -> Iterator[subprocess.Popen[bytes]]:
+def running(argv: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        server.argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        no_orphan(argv, "KILL"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
     try:
         yield process
@@ -98,7 +99,7 @@ def test_guest_serves(
 ) -> None:
     wanted, where = cell(**values), site(tmp_path, cpus)
     made = prepare(wanted, where, architecture)
-    with running(made) as process:
+    with running(made.argv) as process:
         wait_for(guest.SERVING, where, process)
         for _ in range(3):
             assert got(made.url) == pattern(wanted.size)
@@ -111,7 +112,7 @@ def test_memory_has_a_name_and_the_key_is_nobody_elses(tmp_path: Path) -> None:
     made = prepare(cell(tls="tls13-ecdsa-x25519"), where)
     assert (tmp_path / "initramfs").stat().st_mode & 0o777 == 0o600
     assert {path.name for path in tmp_path.iterdir()} == {"initramfs"}
-    with running(made) as process:
+    with running(made.argv) as process:
         wait_for(guest.SERVING, where, process)
         maps = Path(f"/proc/{process.pid}/maps").read_text()
     assert "/memfd:memory-backend-memfd" in maps
@@ -122,7 +123,7 @@ def test_panic_is_told(tmp_path: Path) -> None:
     made = prepare(cell(), where)
     with (tmp_path / "initramfs").open("ab") as more:
         more.write(cpio.pack({"init": cpio.file(b"#!/bin/busybox false\n", 0o755)}))
-    with running(made) as process:
+    with running(made.argv) as process:
         assert process.wait(timeout=BOOT_S) == 0
     said = guest.last_words(tmp_path)
     assert "Kernel panic - not syncing: Attempted to kill init!" in said
@@ -141,7 +142,7 @@ def test_server_that_ends_ends_the_guest(tmp_path: Path, start: bytes, told: str
     made = prepare(cell(), where)
     with (tmp_path / "initramfs").open("ab") as more:
         more.write(cpio.pack({"cell/start": cpio.file(start)}))
-    with running(made) as process:
+    with running(made.argv) as process:
         process.wait(timeout=BOOT_S)
     said = guest.last_words(tmp_path)
     assert f"tlscost-guest: {told}" in said
@@ -155,7 +156,7 @@ def test_server_that_never_serves_is_not_taken_for_one(tmp_path: Path) -> None:
     made = prepare(cell(), where)
     with (tmp_path / "initramfs").open("ab") as more:
         more.write(cpio.pack({"cell/start": cpio.file(b"echo asleep; exec sleep 1000\n")}))
-    with running(made) as process:
+    with running(made.argv) as process:
         wait_for("asleep", where, process)
         time.sleep(1)
         assert process.poll() is None
@@ -165,7 +166,7 @@ def test_server_that_never_serves_is_not_taken_for_one(tmp_path: Path) -> None:
 def test_killed_qemu_leaves_nothing(tmp_path: Path) -> None:
     where = site(tmp_path)
     made = prepare(cell(), where)
-    with running(made) as process:
+    with running(made.argv) as process:
         wait_for(guest.SERVING, where, process)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
         assert children == ""

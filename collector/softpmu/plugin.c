@@ -167,13 +167,13 @@ static bool describe(struct qemu_plugin_tb *tb, struct tc_block *block)
     return true;
 }
 
-static void follow_arm(void);
+static void follow(void);
 
 static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
     (void)id;
     if (plugin.whole_system)
-        follow_arm();
+        follow();
     if (state() != TC_SOFTPMU_ARMED || qemu_plugin_tb_n_insns(tb) == 0)
         return;
     struct tc_block *block = tc_arena_block(plugin.arena, qemu_plugin_tb_n_insns(tb));
@@ -195,18 +195,23 @@ static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 
 /* ---- arming ------------------------------------------------------------------------------- */
 
-static void forget_blocks(void)
+/* Takes back from a CPU the list of callbacks that it may still have, and that is gone. */
+static void drop_callbacks(uint32_t vcpu_index)
 {
-    for (uint32_t i = 0; i < plugin.arguments.cpus; i++)
-        tc_vcpu_restart(&tc_vcpus[i]);
-    tc_arena_release(plugin.arena);
+    void *cpu = qemu_get_cpu != NULL ? qemu_get_cpu((int)vcpu_index) : NULL;
+    if (cpu != NULL && qemu_plugin_disable_mem_helpers != NULL)
+        qemu_plugin_disable_mem_helpers(cpu);
 }
 
-/* QEMU drops its translations, while no CPU runs. */
+/* QEMU has dropped its translations, to arm or to disarm or for want of room; no CPU runs. */
 static void flushed(qemu_plugin_id_t id)
 {
     (void)id;
-    forget_blocks();
+    for (uint32_t i = 0; i < plugin.arguments.cpus; i++) {
+        tc_vcpu_restart(&tc_vcpus[i]);
+        drop_callbacks(i);
+    }
+    tc_arena_release(plugin.arena);
 }
 
 static void install_callbacks(void);
@@ -215,7 +220,6 @@ static void install_callbacks(void);
 static void reinstall(qemu_plugin_id_t id)
 {
     (void)id;
-    forget_blocks();
     for (uint32_t i = 0; i < plugin.arguments.cpus; i++)
         tc_vcpu_remap(&tc_vcpus[i]);
     bool arm = atomic_load(&plugin.page->wanted) == TC_SOFTPMU_ARM;
@@ -226,39 +230,14 @@ static void reinstall(qemu_plugin_id_t id)
     atomic_store(&plugin.resetting, false);
 }
 
-static void reset_once(void)
+/* Arms and disarms as the reader wants it; from a CPU's thread only. */
+static void follow(void)
 {
-    if (!atomic_exchange(&plugin.resetting, true))
-        qemu_plugin_reset(plugin.id, reinstall);
-}
-
-static bool is_to_change(bool arm)
-{
-    bool wanted =
-        atomic_load_explicit(&plugin.page->wanted, memory_order_relaxed) == TC_SOFTPMU_ARM;
+    bool arm = atomic_load_explicit(&plugin.page->wanted, memory_order_relaxed) == TC_SOFTPMU_ARM;
     enum tc_softpmu_state now = state();
-    return now != TC_SOFTPMU_FAILED && wanted == arm && (now == TC_SOFTPMU_ARMED) != arm;
-}
-
-/* Arms where the reader wants it; from a CPU's thread only. */
-static void follow_arm(void)
-{
-    if (is_to_change(true))
-        reset_once();
-}
-
-/* Disarms where the reader wants it, from a CPU that wakes up while all others are halted: QEMU
- * 7.2 aborts in a loaded guest otherwise. The likely cause: a CPU keeps a list of callbacks beyond
- * its block, disarming frees it, and the next interrupt uses it; halting drops it. */
-static void follow_disarm(unsigned vcpu_index)
-{
-    if (!is_to_change(false))
-        return;
-    for (uint32_t i = 0; i < plugin.arguments.cpus; i++) {
-        if (i != vcpu_index && atomic_load(&tc_vcpus[i].cold->shared->idle_since_ns) == 0)
-            return;
-    }
-    reset_once();
+    if (now != TC_SOFTPMU_FAILED && (now == TC_SOFTPMU_ARMED) != arm &&
+        !atomic_exchange(&plugin.resetting, true))
+        qemu_plugin_reset(plugin.id, reinstall);
 }
 
 /* ---- CPUs --------------------------------------------------------------------------------- */
@@ -290,8 +269,7 @@ static void cpu_resumes(qemu_plugin_id_t id, unsigned vcpu_index)
     (void)id;
     tc_shared_resume(tc_vcpus[vcpu_index].cold->shared);
     /* Not when it falls idle: QEMU would have it sleep first, on what is for it to do. */
-    follow_arm();
-    follow_disarm(vcpu_index);
+    follow();
 }
 
 /* A forked program is not the one that was asked for; nobody would tell its counts apart. */

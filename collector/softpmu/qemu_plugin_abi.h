@@ -88,6 +88,13 @@ bool qemu_plugin_hwaddr_is_io(const struct qemu_plugin_hwaddr *haddr);
 uint64_t qemu_plugin_hwaddr_phys_addr(const struct qemu_plugin_hwaddr *haddr);
 void qemu_plugin_outs(const char *string);
 
+/* Not of the interface, but QEMU 7.2 exports them. For the helpers of an instruction it gives the
+ * CPU a list of callbacks, and leaves it there where the instruction ends a block; dropping
+ * translations frees the lists. What runs next, an interrupt's delivery say, then follows a list
+ * that is gone. QEMU itself forgets the lists so where a program ends. Mended in newer QEMUs. */
+__attribute__((weak)) void *qemu_get_cpu(int vcpu_index);
+__attribute__((weak)) void qemu_plugin_disable_mem_helpers(void *cpu);
+
 /* Since API version 3 it copies; before, it returned a pointer and took the instruction only. An
  * old QEMU ignores the further arguments, so one call serves both. */
 const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *insn, void *dest, size_t bytes);
