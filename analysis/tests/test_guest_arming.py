@@ -21,6 +21,7 @@ import pytest
 
 from tests.armed_guest import ArmedGuest, armed
 from tlscost import softpmu_page
+from tlscost.guest import last_words
 from tlscost.orphans import no_orphan
 from tlscost.paths import program
 
@@ -57,7 +58,7 @@ def instructions(guest: ArmedGuest) -> int:
 def until_it_counts(guest: ArmedGuest) -> None:
     before, deadline = instructions(guest), time.monotonic() + PATIENCE_S
     while instructions(guest) < before + ENOUGH:
-        assert guest.process.poll() is None
+        assert guest.process.poll() is None, last_words(guest.site.directory)
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
