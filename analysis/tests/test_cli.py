@@ -1,13 +1,11 @@
 """Commands on records, end to end: what scripts rely on are JSON shapes and exit codes."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command import tlscost
 from synthetic import SECOND, window, write
 
 from tlscost.errors import BAD_INPUT, DONE
@@ -19,19 +17,6 @@ METRIC_KEYS = [
     *["unit", "quality", "origin", "source", "reason"],
 ]
 INTERVAL_KEYS = {"value", "low", "high"}
-
-
-def tlscost(*arguments: object) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tlscost", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def document(*arguments: object) -> Any:

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import tlscost
 from serve import need
 from small_disk import small_disk
 
@@ -65,19 +66,23 @@ def test_a_loop(tmp_path: Path, way: str) -> None:
     assert counts["BR_MISS_PRED_RETIRED"] == 1
 
 
-def test_a_stride_larger_than_the_cache(tmp_path: Path) -> None:
-    """64 KiB, a load per line, ten times over: LRU keeps nothing until it comes again."""
-    lines = (64 << 10) // LINE
-    text = f"""mov $10, %edx
+def strides(instruction: str, lines: int) -> str:
+    """Ten times over, an instruction on the first word of each of so many lines."""
+    return f"""mov $10, %edx
     2: lea buffer(%rip), %rsi
     mov ${lines}, %ecx
-    1: mov (%rsi), %eax
+    1: {instruction}
     add ${LINE}, %rsi
     dec %ecx
     jnz 1b
     dec %edx
     jnz 2b"""
-    counts = counts_of(assembled(tmp_path, text))
+
+
+def test_a_stride_larger_than_the_cache(tmp_path: Path) -> None:
+    """64 KiB, a load per line, ten times over: LRU keeps nothing until it comes again."""
+    lines = (64 << 10) // LINE
+    counts = counts_of(assembled(tmp_path, strides("mov (%rsi), %eax", lines)))
     assert counts["INST_RETIRED"] == 1 + 10 * (2 + 4 * lines + 2) + EXIT_INSTRUCTIONS
     assert counts["dreads"] == counts["d1_read_misses"] == 10 * lines
     assert counts["L2_LD"] == 10 * lines
@@ -86,16 +91,7 @@ def test_a_stride_larger_than_the_cache(tmp_path: Path) -> None:
 
 def test_what_fits_the_cache_misses_once(tmp_path: Path) -> None:
     lines = L1_BYTES // LINE
-    text = f"""mov $10, %edx
-    2: lea buffer(%rip), %rsi
-    mov ${lines}, %ecx
-    1: addl $1, (%rsi)
-    add ${LINE}, %rsi
-    dec %ecx
-    jnz 1b
-    dec %edx
-    jnz 2b"""
-    counts = counts_of(assembled(tmp_path, text))
+    counts = counts_of(assembled(tmp_path, strides("addl $1, (%rsi)", lines)))
     # A read-modify-write: two references for the P6, one for cachegrind; its load misses.
     assert counts["DATA_MEM_REFS"] == 2 * 10 * lines
     assert counts["drefs"] == counts["dreads"] == 10 * lines
@@ -215,21 +211,8 @@ def test_fetch_blocks(tmp_path: Path) -> None:
     assert counts["IFU_IFETCH_MISS"] == 3
 
 
-def command(*arguments: object, **options: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tlscost", "count", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **options},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert "Traceback" not in done.stderr
-    return done
-
-
 def test_json_and_exit_status() -> None:
-    done = command("--machine", MACHINE, "--json", "--", "sh", "-c", "echo out; exit 7")
+    done = tlscost("count", "--machine", MACHINE, "--json", "--", "sh", "-c", "echo out; exit 7")
     assert done.returncode == 7
     document = json.loads(done.stdout)
     assert (document["machine"], document["status"]) == (MACHINE, 7)
@@ -240,14 +223,14 @@ def test_json_and_exit_status() -> None:
 
 
 def test_variants_stand_apart() -> None:
-    document = json.loads(command("--machine", "p3-xeon", "--json", "--", "true").stdout)
+    document = json.loads(tlscost("count", "--machine", "p3-xeon", "--json", "--", "true").stdout)
     assert list(document["variants"]) == ["512k", "1m", "2m"]
     assert "L2_LINES_IN" in document["variants"]["2m"]
     assert "L2_LINES_IN" not in document["events"]
 
 
 def test_a_signal_ends_the_program_and_its_counts_are_there() -> None:
-    done = command("--machine", MACHINE, "--json", "--", "sh", "-c", "kill -KILL $$")
+    done = tlscost("count", "--machine", MACHINE, "--json", "--", "sh", "-c", "kill -KILL $$")
     assert done.returncode == 128 + signal.SIGKILL
     assert json.loads(done.stdout)["events"]["INST_RETIRED"]["user"] > 10_000
 
@@ -264,7 +247,7 @@ def test_a_signal_ends_the_program_and_its_counts_are_there() -> None:
     ],
 )
 def test_faults(arguments: list[str], options: dict[str, str], code: int, words: str) -> None:
-    done = command(*arguments, **options)
+    done = tlscost("count", *arguments, **options)
     assert (done.returncode, done.stdout) == (code, "")
     assert words in done.stderr
 
@@ -293,7 +276,7 @@ def test_no_room_for_the_counts() -> None:
 def test_a_full_disk_for_the_counts(tmp_path: Path, size_bytes: int, cpus: int, words: str) -> None:
     with small_disk(tmp_path / "disk", size_bytes) as disk:
         arguments = ["--machine", MACHINE, "--cpus", cpus, "--", "true"]
-        done = command(*arguments, TMPDIR=str(disk))
+        done = tlscost("count", *arguments, TMPDIR=str(disk))
         assert list(disk.iterdir()) == []
     assert (done.returncode, done.stdout) == (CANNOT, "")
     assert words in done.stderr

@@ -14,30 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
+from command import PATIENCE_S, start, tlscost
 from small_disk import small_disk
 
 from tlscost import record
 from tlscost.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED
 
-PATIENCE_S = 120
 SHORT = ["--idle-s", "0.1", "--warmup-s", "0.1", "--window-s", "0.3", "--completions", "2"]
-
-
-def start(*arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tlscost", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def tlscost(*arguments: object) -> subprocess.CompletedProcess[str]:
-    process = start(*arguments)
-    stdout, stderr = process.communicate(timeout=PATIENCE_S)
-    assert "Traceback" not in stderr
-    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
 def run(out: Path, *options: object) -> subprocess.CompletedProcess[str]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command import start, tlscost
 from serve import need
-from test_run import below, start, tlscost, until
+from test_run import below, until
 
 from tlscost import record
 from tlscost.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED
@@ -61,14 +62,20 @@ def test_one_cell(tmp_path: Path, server: str, cpus: int) -> None:
     nothing_is_left(out)
 
 
-def test_cells_are_simulated_beside_each_other_and_once(tmp_path: Path) -> None:
-    need(QEMU)
+def two_cells(tmp_path: Path, rest: str) -> Path:
+    """Write a plan of two sizes."""
     plan = tmp_path / "p.toml"
     plan.write_text(
         f'[plan]\nname = "p"\n[cells]\nmachine = "{MACHINE}-2m"\nserver = "serve"\ntls = "off"\n'
-        'size = [30, "36KiB"]\nload.connections = 2\n[cells.rules]\nidle_s = 0.2\nwindow_s = 0.5\n'
-        "completions_per_connection = 5\n"
+        f'size = [30, "36KiB"]\n{rest}'
     )
+    return plan
+
+
+def test_cells_are_simulated_beside_each_other_and_once(tmp_path: Path) -> None:
+    need(QEMU)
+    rules = "idle_s = 0.2\nwindow_s = 0.5\ncompletions_per_connection = 5\n"
+    plan = two_cells(tmp_path, f"load.connections = 2\n[cells.rules]\n{rules}")
     first, second = (start("sweep", plan, "--out", tmp_path / "out", "--json") for _ in range(2))
     results = [json.loads(process.communicate(timeout=300)[0]) for process in (first, second)]
     assert [result["cells"] for result in results] == [2, 2]
@@ -104,11 +111,7 @@ def test_a_kill_leaves_nothing_but_what_was_measured(tmp_path: Path, victim: str
 
 def test_an_interrupted_pool_stops_all_guests(tmp_path: Path) -> None:
     need(QEMU)
-    plan = tmp_path / "p.toml"
-    plan.write_text(
-        f'[plan]\nname = "p"\n[cells]\nmachine = "{MACHINE}-2m"\nserver = "serve"\ntls = "off"\n'
-        'size = [30, "36KiB"]\n[cells.rules]\nwindow_s = 600\n'
-    )
+    plan = two_cells(tmp_path, "[cells.rules]\nwindow_s = 600\n")
     process = start("sweep", plan, "--out", tmp_path / "out")
     until(lambda: list((tmp_path / "out" / "records").glob("*.partial")))
     everyone = psutil.Process(process.pid).children(recursive=True)

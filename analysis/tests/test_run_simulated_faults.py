@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from command import start, tlscost
 from serve import need
 from small_disk import small_disk
-from test_run import start, tlscost, until
+from test_run import until
 from test_run_simulated import MACHINE, QEMU, cell, failure, nothing_is_left
 
 from tlscost import cpio, runner

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command import start
 
 from tlscost import plan, sweep
 from tlscost.errors import BAD_INPUT, CANNOT, DONE, FAILED, INTERRUPTED
@@ -75,22 +76,13 @@ class Bench:
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         environment = {
-            **os.environ,
             "TLSCOST_BIN": str(self.directory / "bin"),
             "TLSCOST_LOCK": str(self.directory / "lock"),
             "TMPDIR": str(self.directory / "tmp"),
             "CONTROL": str(self.control),
-            "PYTHONPATH": str(TESTS.parent),
         }
         plan, out = self.directory / "plan.toml", self.directory / "out"
-        command = [sys.executable, "-m", "tlscost", "sweep", str(plan), "--out", str(out)]
-        return subprocess.Popen(
-            [*command, *options],
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        return start("sweep", plan, "--out", out, *options, **environment)
 
     def sweep(self, *options: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*options)

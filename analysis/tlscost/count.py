@@ -17,6 +17,7 @@ from typing import Any
 
 from tlscost.errors import BAD_INPUT, CANNOT, FAILED, TlscostError
 from tlscost.machine import Simulated
+from tlscost.orphans import no_orphan
 from tlscost.paths import program
 
 __all__ = ["Counts", "Event", "count", "plugin_option", "read_counts", "to_json"]
@@ -239,7 +240,7 @@ def _qemu(architecture: str) -> str:
 
 def _run(command: list[str], stdout: int | None) -> int:
     try:
-        process = subprocess.Popen(command, stdout=stdout)
+        process = subprocess.Popen(no_orphan(command, "KILL"), stdout=stdout)
     except OSError as error:
         raise TlscostError(f"{command[0]}: cannot be started: {error.strerror}", CANNOT) from error
     # Signals are for the program: what it has counted until then is reported as it ends. Ctrl-C it

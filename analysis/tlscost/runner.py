@@ -20,6 +20,7 @@ from tlscost.cell import Cell
 from tlscost.count import plugin_option
 from tlscost.errors import DONE, FAILED, INTERRUPTED, TlscostError
 from tlscost.machine import NATIVE, Simulated, simulated
+from tlscost.orphans import no_orphan
 from tlscost.paths import profiles_dir, program
 from tlscost.profiles import OFF
 from tlscost.servers import Server, Site, prepare
@@ -169,7 +170,7 @@ def run_command(
 
     def begin() -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [*_stop_with_parent(), *argv],
+            no_orphan(argv),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -203,11 +204,6 @@ def _stop(process: subprocess.Popen[str]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-
-
-def _stop_with_parent() -> list[str]:
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "TERM"] if setpriv else []
 
 
 def _command_line(

@@ -22,6 +22,7 @@ from tlscost.cell import Cell
 from tlscost.count import plugin_option
 from tlscost.errors import FAILED, TlscostError
 from tlscost.machine import Simulated
+from tlscost.orphans import no_orphan
 from tlscost.paths import program
 from tlscost.profiles import OFF
 from tlscost.runner import LOOPBACK, free_port
@@ -105,9 +106,8 @@ def _serving(machine: Simulated, cpus: int, tls: str, way: str) -> Iterator[_Gue
             qemu_cpu=machine.qemu_cpu,
             plugin=plugin_option({**arguments, "cpus": cpus, "armed": "off", "count": way}),
         )
-        with subprocess.Popen(
-            server.argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        ) as process:
+        argv = no_orphan(server.argv, "KILL")
+        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
             try:
                 _wait_until_it_serves(site, process)
                 yield _Guest(psutil.Process(process.pid), server.url, page, cell, cpus)
