@@ -102,6 +102,16 @@ def test_what_the_kernel_does(theirs, ours):
     assert row.iloc[2] == pytest.approx(row.iloc[0] / 3, abs=1)
 
 
+def test_modes_apart(records):
+    table = kant_report.by_mode(frame.load([records])).set_index(["file", "TLS", "mode"])
+    row = table.loc[("30B", "kant2000", "kernel")]
+    assert row["of instructions"] == "33.3%"
+    assert row["L1 instr. misses"] == "2.0%"
+    assert row["L1 data misses"] == "5.0%"
+    assert row["branches"] == ""
+    assert len(table) == 3 * 2 * 2
+
+
 def test_a_little_less_than_nothing_is_shown_as_nothing():
     study = pd.DataFrame(
         [[30, 1, 2048, tls, "l2_miss_ratio", -1e-6] for tls in ("on", "off")],

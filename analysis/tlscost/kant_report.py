@@ -4,17 +4,35 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from tlscost import decompose, kant
+from tlscost import decompose, dictionary, kant
 from tlscost.cell import human_size
 from tlscost.claims import Judgement
 from tlscost.dictionary import Formula
 
-__all__ = ["FIGURES", "TABLES", "claims_table", "figure", "figure_title", "shares", "table"]
+__all__ = [
+    "FIGURES",
+    "TABLES",
+    "by_mode",
+    "claims_table",
+    "figure",
+    "figure_title",
+    "shares",
+    "table",
+]
 
 SIDES = {"on": "w/ SSL", "off": "w/o SSL"}
 _ORDER = (30, 1048576, 36864)  # as the document's tables have it
 _LARGEST = 2048
 _MARKS = {"holds": "✓ holds", "does not hold": "✗ does not hold", "undecided": "? undecided"}
+
+_MODES = {"u": "user", "k": "kernel"}
+_BY_MODE = {
+    "l1i_miss_ratio": "L1 instr. misses",
+    "l1d_miss_ratio": "L1 data misses",
+    "branch_frequency": "branches",
+    "mispredict_ratio": "mispredicted",
+    "btb_inefficiency": "BTB inefficiency",
+}
 
 
 @dataclass(frozen=True)
@@ -198,6 +216,41 @@ def figure_title(number: int) -> str:
     """Return what a figure shows, with its unit."""
     spec = FIGURES[number]
     return f"Figure {number}. {spec.title} [{spec.unit}]"
+
+
+def by_mode(tidy: pd.DataFrame, cpus: int = 1) -> pd.DataFrame:
+    """Tell what the server's own code, OpenSSL's with it, and the kernel do each for itself.
+
+    Parameters
+    ----------
+    tidy : pandas.DataFrame
+        Of `tlscost.frame.load`; of it, the simulated machine's records with 2 MB of L2.
+    cpus : int
+        Of the server.
+
+    Returns
+    -------
+    pandas.DataFrame of texts
+        One row per file size, TLS profile and mode: share of the instructions, and `_BY_MODE`'s
+        metrics by the dictionary's formulas over that mode's counts alone [%].
+    """
+    rows = tidy[tidy["machine"].astype("str").str.startswith(kant.MACHINE)]
+    rows = rows[rows["mode"].isin(list(_MODES)) & (rows["cpus"] == cpus)]
+    rows = rows[rows["variant"].isna() | (rows["variant"] == "2m")]
+    if rows.empty:
+        return pd.DataFrame(columns=["file", "TLS", "mode"])
+    keys = ["size_bytes", "tls", "mode"]
+    plain = rows.astype(dict.fromkeys(("tls", "mode", "event"), "str"))
+    counts = plain.groupby([*keys, "event"])["value"].sum(min_count=1).unstack("event")  # noqa: PD010
+    formulas = {one.name: one for one in dictionary.load("p6") if one.name in _BY_MODE}
+    table = pd.DataFrame({text: formulas[name].evaluate(counts) for name, text in _BY_MODE.items()})
+    instructions = counts["INST_RETIRED"]
+    whole = instructions.groupby(level=keys[:2]).transform("sum")
+    table.insert(0, "of instructions", instructions / whole)
+    texts = table.map(lambda value: "" if pd.isna(value) else f"{value:.1%}").reset_index()
+    texts["mode"] = texts["mode"].map(_MODES)
+    texts["size_bytes"] = texts["size_bytes"].map(human_size)
+    return texts.rename(columns={"size_bytes": "file", "tls": "TLS"})
 
 
 def shares(study: pd.DataFrame, cpus: int, l2_kib: int = _LARGEST) -> pd.DataFrame:
