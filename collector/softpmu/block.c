@@ -119,7 +119,6 @@ void tc_block_finish(struct tc_block *block, const struct tc_instruction *last, 
     block->last = address;
     block->repeats_last = last->repeats;
     block->branch.address = behind - 1;
-    block->branch.fallthrough = behind;
     block->branch.backward = last->target <= virtual_address;
     block->next_mask = block->target_mask = UINT64_MAX;
     block->target = last->target;
@@ -136,6 +135,8 @@ void tc_block_finish(struct tc_block *block, const struct tc_instruction *last, 
     uint64_t line = geometry->line_bytes;
     block->fetches[0] = (uint16_t)((behind - 1) / fetch - block->start / fetch + 1);
     block->lines = (uint16_t)(known / line - block->start / line + 1);
+    block->first_line = block->start & ~(line - 1);
+    block->last_line = block->lines > 2 ? TC_BLOCK_MANY : known & ~(line - 1);
     block->fetches[1] = (uint16_t)(block->fetches[0] - (block->start % fetch != 0));
 }
 

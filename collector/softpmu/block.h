@@ -28,22 +28,29 @@ enum tc_block_end {
  * within the page only. */
 struct tc_block {
     uint64_t start;
-    uint64_t last;      /* of the last instruction's first byte */
-    uint64_t next_mask; /* of branch.fallthrough: the address behind the block */
+    uint64_t target; /* of a direct branch */
     struct tc_branch branch;
+    /* The first and the last L1I line reached into, as far as their place is known. More than two:
+     * the last is TC_BLOCK_MANY. */
+    uint64_t first_line;
+    uint64_t last_line;
     uint32_t instructions;
     uint16_t fetches[2]; /* aligned fetch blocks reached into; [1]: less the one that the
                             instruction before has reached into, too */
-    uint16_t lines;      /* L1I lines reached into, as far as their place is known */
     uint8_t end;         /* enum tc_block_end */
     uint8_t mode;        /* enum tc_softpmu_mode */
     bool repeats_first;  /* the first instruction is a string instruction with a repeat prefix */
     bool repeats_last;   /* the last one is; QEMU ends a block with it */
-    /* Read less often. */
-    uint64_t target; /* of a direct branch */
+    uint16_t lines;      /* how many */
+    /* Of user mode's, nothing below is read as a rule. */
+    uint64_t next_mask; /* of the address behind the block: branch.address + 1 */
     uint64_t target_mask;
+    uint64_t last;   /* of the last instruction's first byte */
     uint8_t sizes[]; /* of the instructions [bytes] */
 };
+
+/* No line begins here. */
+#define TC_BLOCK_MANY (UINT64_MAX - 1)
 
 /* Memory for descriptors: handed out piecemeal, taken back all at once when QEMU drops its
  * translations. Thread-safe but for the release. */
@@ -76,7 +83,7 @@ uint32_t tc_block_instructions_from(const struct tc_block *block, uint64_t addre
 /* Whether what runs at `address` now is what follows the block in the program. */
 static inline bool tc_block_precedes(const struct tc_block *block, uint64_t address)
 {
-    return ((address ^ block->branch.fallthrough) & block->next_mask) == 0;
+    return ((address ^ (block->branch.address + 1)) & block->next_mask) == 0;
 }
 
 static inline bool tc_block_targets(const struct tc_block *block, uint64_t address)

@@ -27,10 +27,10 @@
 
 struct tc_cache {
     _Atomic uint64_t *words; /* [set << stride_shift | way] */
-    uint64_t *order;         /* [set]: ways by recency, the latest in the lowest 4 bits */
+    void *order;             /* [set]: ways by recency, the latest in the lowest 4 bits */
     uint64_t set_mask;
     uint32_t stride_shift;
-    uint32_t ways;
+    uint32_t ways; /* an order is 16 bits of up to 4 ways, 64 bits of more: less to fetch */
 };
 
 TC_MUST_CHECK int tc_cache_init(struct tc_cache *cache, uint64_t bytes, uint32_t ways,
@@ -52,13 +52,35 @@ static inline _Atomic uint64_t *tc_cache_set(const struct tc_cache *cache, uint6
     return &cache->words[(line & cache->set_mask) << cache->stride_shift];
 }
 
+static inline uint64_t tc_cache_order(const struct tc_cache *cache, uint64_t set)
+{
+    return cache->ways <= 4 ? ((const uint16_t *)cache->order)[set]
+                            : ((const uint64_t *)cache->order)[set];
+}
+
+static inline void tc_cache_set_order(struct tc_cache *cache, uint64_t set, uint64_t order)
+{
+    if (cache->ways <= 4)
+        ((uint16_t *)cache->order)[set] = (uint16_t)order;
+    else
+        ((uint64_t *)cache->order)[set] = order;
+}
+
+/* Has the host fetch what the lookup of a line will read. */
+static inline void tc_cache_prefetch(const struct tc_cache *cache, uint64_t line)
+{
+    uint64_t set = line & cache->set_mask;
+    __builtin_prefetch((const void *)tc_cache_set(cache, line));
+    __builtin_prefetch((const char *)cache->order + set * (cache->ways <= 4 ? 2 : 8));
+}
+
 /* The word of the way that the set used last. For the owner. */
 static inline uint64_t tc_cache_latest(const struct tc_cache *cache, uint64_t line)
 {
     uint64_t set = line & cache->set_mask;
-    return atomic_load_explicit(
-        &cache->words[(set << cache->stride_shift) + (cache->order[set] & 15)],
-        memory_order_relaxed);
+    uint64_t way = tc_cache_order(cache, set) & 15;
+    return atomic_load_explicit(&cache->words[(set << cache->stride_shift) + way],
+                                memory_order_relaxed);
 }
 
 /* Where the line is; NULL: not here. Any thread may ask; the answer is as old as its return. */

@@ -26,6 +26,15 @@ static bool swap(const struct tc_core *core, _Atomic uint64_t *place, uint64_t *
     return true;
 }
 
+static uint64_t exchange(const struct tc_core *core, _Atomic uint64_t *place, uint64_t word)
+{
+    if (core->hierarchy->cpus > 1)
+        return atomic_exchange(place, word);
+    uint64_t old = atomic_load_explicit(place, memory_order_relaxed);
+    atomic_store_explicit(place, word, memory_order_relaxed);
+    return old;
+}
+
 /* The L1D may write to the line from now on, so the L1I must not hold it. */
 static void drop_from_l1i(struct tc_core *core, uint64_t line)
 {
@@ -60,7 +69,7 @@ static void write_back(struct tc_core *core, uint64_t line)
             put_in_l2(core, v, line, state);
             tc_bus_count(core, v, TC_VSLOT_L2_WB_IN);
             tc_bus_count(core, v, TC_VSLOT_L2_M_IN);
-        } else if (!(atomic_exchange(place, tc_line_key(line) | state) & TC_LINE_MODIFIED)) {
+        } else if (!(exchange(core, place, tc_line_key(line) | state) & TC_LINE_MODIFIED)) {
             tc_bus_count(core, v, TC_VSLOT_L2_M_IN);
         }
     }
@@ -158,15 +167,16 @@ static uint64_t look_in_l2(struct tc_core *core, uint64_t line, enum request req
     return core->hierarchy->owned & ~(request == STORE ? *owned : *present);
 }
 
+static const enum tc_variant_slot read_kind[] = {
+    [LOAD] = TC_VSLOT_BUS_BRD, [STORE] = TC_VSLOT_BUS_RFO, [FETCH] = TC_VSLOT_BUS_IFETCH};
+
 /* One variant's transaction after the snoop. Returns whether the line is owned now. */
 static bool transact(struct tc_core *core, uint32_t v, uint64_t line, enum request request,
                      bool present, const struct tc_snoop *answer)
 {
-    static const enum tc_variant_slot kind[] = {
-        [LOAD] = TC_VSLOT_BUS_BRD, [STORE] = TC_VSLOT_BUS_RFO, [FETCH] = TC_VSLOT_BUS_IFETCH};
     bool owned = request == STORE || !(answer->shared >> v & 1);
     bool hitm = answer->modified >> v & 1;
-    tc_bus_count(core, v, present ? TC_VSLOT_BUS_INVAL : kind[request]);
+    tc_bus_count(core, v, present ? TC_VSLOT_BUS_INVAL : read_kind[request]);
     if (present) {
         atomic_fetch_or(tc_cache_find(&core->l2[v], line), TC_LINE_OWNED);
         return owned;
@@ -181,17 +191,22 @@ static bool transact(struct tc_core *core, uint32_t v, uint64_t line, enum reque
     return owned;
 }
 
+/* A line about to be fetched, which the own L1D may have modified. Under the lock. */
+static void give_up_to_fetch(struct tc_core *core, uint64_t line)
+{
+    _Atomic uint64_t *data = tc_cache_find(&core->l1d, line);
+    if (data != NULL && (atomic_load(data) & TC_LINE_MODIFIED)) {
+        write_back(core, line);
+        atomic_fetch_and(data, ~TC_LINE_MODIFIED);
+        tc_recent_forget(&core->recent_data, line << core->line_shift);
+    }
+}
+
 static void fill_locked(struct tc_core *core, uint64_t line, enum request request,
                         _Atomic uint64_t *place)
 {
-    if (request == FETCH) {
-        _Atomic uint64_t *data = tc_cache_find(&core->l1d, line);
-        if (data != NULL && (atomic_load(data) & TC_LINE_MODIFIED)) {
-            write_back(core, line);
-            atomic_fetch_and(data, ~TC_LINE_MODIFIED);
-            tc_recent_forget(&core->recent_data, line << core->line_shift);
-        }
-    }
+    if (request == FETCH)
+        give_up_to_fetch(core, line);
     uint64_t present;
     uint64_t owned;
     uint64_t out = look_in_l2(core, line, request, &present, &owned);
@@ -211,10 +226,38 @@ static void fill_locked(struct tc_core *core, uint64_t line, enum request reques
         drop_from_l1i(core, line);
 }
 
+/* The same for a CPU alone, which owns all it has: nobody is asked, nothing looked at again. */
+static void fill_alone(struct tc_core *core, uint64_t line, enum request request,
+                       _Atomic uint64_t *place)
+{
+    uint64_t old = atomic_load_explicit(place, memory_order_relaxed);
+    if (request == FETCH)
+        give_up_to_fetch(core, line);
+    for (uint32_t v = 0; v < core->hierarchy->variants; v++) {
+        if (tc_cache_use(&core->l2[v], line) != NULL)
+            continue;
+        tc_bus_count(core, v, read_kind[request]);
+        tc_bus_read(core, v, line);
+        put_in_l2(core, v, line, TC_LINE_OWNED);
+    }
+    if (old & TC_LINE_MODIFIED)
+        write_back(core, old >> TC_LINE_SHIFT);
+    uint64_t state = request == FETCH ? 0 : core->hierarchy->owned;
+    put(core, place, tc_line_key(line) | state | (request == STORE ? TC_LINE_MODIFIED : 0));
+    if (request == STORE)
+        drop_from_l1i(core, line);
+}
+
 static void miss(struct tc_core *core, uint64_t line, enum request request)
 {
+    for (uint32_t v = 0; v < core->hierarchy->variants; v++)
+        tc_cache_prefetch(&core->l2[v], line);
     struct tc_cache *l1 = request == FETCH ? &core->l1i : &core->l1d;
     _Atomic uint64_t *place = tc_cache_replace(l1, line);
+    if (core->hierarchy->cpus == 1) {
+        fill_alone(core, line, request, place);
+        return;
+    }
     if (fill_unlocked(core, line, request, place))
         return;
     tc_bus_lock(core, line);
@@ -284,21 +327,11 @@ void tc_core_store_line(struct tc_core *core, uint64_t line)
     miss(core, line, STORE);
 }
 
-void tc_core_branch(struct tc_core *core, const struct tc_branch *branch, bool taken,
-                    uint64_t target)
+void tc_core_branch(struct tc_core *core, struct tc_branch *branch, bool taken, uint64_t target)
 {
-    unsigned result = tc_predictor_resolve(&core->predictor, branch, taken, target);
-    tc_core_count(core, TC_SLOT_BRANCHES, 1);
-    tc_core_count(core, TC_SLOT_BRANCHES_TAKEN, taken);
-    bool wrong = result & TC_BRANCH_MISPREDICTED;
-    if (wrong) {
-        tc_core_count(core, taken ? TC_SLOT_MISPREDICTS_TAKEN : TC_SLOT_MISPREDICTS_NOT_TAKEN, 1);
-    }
-    if (result & TC_BRANCH_BTB_MISS) {
-        tc_core_count(core, taken ? TC_SLOT_BTB_MISSES_TAKEN : TC_SLOT_BTB_MISSES_NOT_TAKEN, 1);
-        if (taken && !wrong)
-            tc_core_count(core, TC_SLOT_REDIRECTS, 1);
-    }
+    tc_core_count(core,
+                  TC_SLOT_BRANCHES + tc_predictor_resolve(&core->predictor, branch, taken, target),
+                  1);
 }
 
 uint32_t tc_machine_slots(const struct tc_machine *machine)
@@ -322,7 +355,7 @@ static int init_core(struct tc_core *core, const struct tc_machine *machine)
         rc = tc_cache_init(&core->l2[v], machine->variant[v].l2_bytes, machine->l2_ways,
                            machine->l1d.line_bytes);
     if (rc == 0)
-        rc = tc_predictor_init(&core->predictor, &machine->predictor);
+        rc = tc_predictor_init(&core->predictor, core->id, &machine->predictor);
     if (rc == 0)
         rc = tc_recent_init(&core->recent_data, machine->l1d.bytes / machine->l1d.ways,
                             machine->l1d.line_bytes);

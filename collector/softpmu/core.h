@@ -114,12 +114,13 @@ void tc_core_fetch_line(struct tc_core *core, uint64_t line);
 static inline bool tc_core_is_second(struct tc_cache *cache, uint64_t line)
 {
     uint64_t set = line & cache->set_mask;
-    uint64_t order = cache->order[set];
+    uint64_t order = tc_cache_order(cache, set);
     uint64_t word = atomic_load_explicit(
         &cache->words[(set << cache->stride_shift) + (order >> 4 & 15)], memory_order_relaxed);
     if (!tc_line_is(word, line))
         return false;
-    cache->order[set] = (order & ~UINT64_C(0xff)) | (order & 15) << 4 | (order >> 4 & 15);
+    tc_cache_set_order(cache, set,
+                       (order & ~UINT64_C(0xff)) | (order & 15) << 4 | (order >> 4 & 15));
     return true;
 }
 
@@ -196,26 +197,20 @@ static inline void tc_core_fetch(struct tc_core *core, uint64_t address)
 }
 
 /* A branch that has executed. target: where it went, if taken. */
-void tc_core_branch(struct tc_core *core, const struct tc_branch *branch, bool taken,
+void tc_core_branch(struct tc_core *core, struct tc_branch *branch, bool taken,
                     uint64_t target);
 
 /* The same for a conditional branch. False, and nothing done: it is yet to enter the BTB. */
-static inline bool tc_core_conditional(struct tc_core *core, const struct tc_branch *branch,
-                                       bool taken)
+static inline bool tc_core_conditional(struct tc_core *core, struct tc_branch *branch, bool taken)
 {
     struct tc_btb_set *set = tc_predictor_set(&core->predictor, branch->address);
-    uint32_t way = tc_btb_look_up(&core->predictor, set, branch->address);
-    _Atomic uint64_t *counters = tc_core_counters(core);
-    unsigned wrong = branch->backward;
+    uint32_t way = tc_btb_look_up(&core->predictor, set, branch);
+    unsigned outcome = TC_BRANCH_BTB_MISS | (branch->backward ? TC_BRANCH_MISPREDICTED : 0);
     if (way != TC_BTB_NOWHERE)
-        wrong = tc_predictor_learn(&core->predictor, set, way, taken);
+        outcome = tc_predictor_learn(&core->predictor, set, way, taken);
     else if (taken)
         return false;
-    else
-        tc_core_add(&counters[TC_SLOT_BTB_MISSES_NOT_TAKEN], 1);
-    tc_core_add(&counters[TC_SLOT_BRANCHES], 1);
-    tc_core_add(&counters[TC_SLOT_BRANCHES_TAKEN], taken);
-    tc_core_add(&counters[TC_SLOT_MISPREDICTS_NOT_TAKEN + taken], wrong);
+    tc_core_count(core, TC_SLOT_BRANCHES + outcome, 1);
     return true;
 }
 

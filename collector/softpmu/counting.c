@@ -8,9 +8,9 @@
 struct tc_vcpu tc_vcpus[TC_ARGUMENTS_CPUS_MAX];
 
 /* Precedes nothing: no address has all bits set. */
-static const struct tc_block nothing = {
+static struct tc_block nothing = {
     .next_mask = UINT64_MAX,
-    .branch = {.fallthrough = UINT64_MAX},
+    .branch = {.address = UINT64_MAX - 1},
     .last = UINT64_MAX,
     .end = TC_END_NEXT,
 };
@@ -89,7 +89,7 @@ static void take_back(struct tc_core *core, const struct tc_block *cut, uint64_t
 static enum passage resume(struct tc_vcpu *vcpu, const struct tc_block *block)
 {
     struct tc_core *core = vcpu->core;
-    const struct tc_block *interrupted = vcpu->interrupted[block->mode];
+    struct tc_block *interrupted = vcpu->interrupted[block->mode];
     vcpu->interrupted[block->mode] = NULL;
     if (interrupted == NULL)
         return PASSAGE_OTHER;
@@ -108,7 +108,7 @@ static enum passage resume(struct tc_vcpu *vcpu, const struct tc_block *block)
 }
 
 /* Counts the branch that led to the block, if one did. Returns how the block came to run. */
-static enum passage pass(struct tc_vcpu *vcpu, const struct tc_block *previous,
+static enum passage pass(struct tc_vcpu *vcpu, struct tc_block *previous,
                          const struct tc_block *block)
 {
     enum passage how = passage(previous, block);
@@ -130,14 +130,15 @@ static __attribute__((noinline)) void fetch_line(struct tc_core *core, uint64_t 
     tc_core_remember(core, &core->l1i, &core->recent_code, line, address);
 }
 
-/* Lines that the program reaches at the address and behind it. */
-static __attribute__((noinline)) void fetch_rarely(struct tc_core *core, uint64_t address,
-                                                   unsigned lines)
+/* A block's lines, one of which the shortcut does not know. */
+static __attribute__((noinline)) void fetch_rarely(struct tc_core *core,
+                                                   const struct tc_block *block)
 {
-    for (; lines > 0; lines--) {
-        if (!tc_recent_has(&core->recent_code, address, 1, false, core->line_bytes))
-            fetch_line(core, address);
-        address += core->line_bytes;
+    uint64_t begin = block->first_line;
+    for (unsigned left = block->lines; left > 0; left--) {
+        if (!tc_recent_is(&core->recent_code, begin))
+            fetch_line(core, begin);
+        begin += core->line_bytes;
     }
 }
 
@@ -147,21 +148,14 @@ static ALWAYS_INLINE void enter(struct tc_core *core, const struct tc_block *blo
     _Atomic uint64_t *counters = tc_core_counters(core);
     tc_core_add(&counters[TC_SLOT_INSTRUCTIONS], block->instructions);
     tc_core_add(&counters[TC_SLOT_FETCH_BLOCKS], block->fetches[goes_on]);
-    uint64_t line_bytes = core->line_bytes;
-    uint64_t address = block->start;
-    for (unsigned left = block->lines; left > 0; left--) {
-        if (__builtin_expect(!tc_recent_has(&core->recent_code, address, 1, false, line_bytes),
-                             0)) {
-            fetch_rarely(core, address, left);
-            return;
-        }
-        address += line_bytes;
-    }
+    if (__builtin_expect(!(tc_recent_is(&core->recent_code, block->first_line) &
+                           tc_recent_is(&core->recent_code, block->last_line)),
+                         0))
+        fetch_rarely(core, block);
 }
 
-static __attribute__((noinline)) void run_rarely(struct tc_vcpu *vcpu,
-                                                 const struct tc_block *previous,
-                                                 const struct tc_block *block, bool whole_system)
+static __attribute__((noinline)) void run_rarely(struct tc_vcpu *vcpu, struct tc_block *previous,
+                                                 struct tc_block *block, bool whole_system)
 {
     enum passage how = pass(vcpu, previous, block);
     if (__builtin_expect(block->mode != vcpu->mode, 0)) {
@@ -178,7 +172,7 @@ static __attribute__((noinline)) void run_rarely(struct tc_vcpu *vcpu,
 
 /* After an unconditional branch within a mode. */
 static __attribute__((noinline)) void
-run_after_jump(struct tc_core *core, const struct tc_block *previous, const struct tc_block *block)
+run_after_jump(struct tc_core *core, struct tc_block *previous, const struct tc_block *block)
 {
     tc_core_branch(core, &previous->branch, true, block->start);
     enter(core, block, false);
@@ -191,12 +185,15 @@ static ALWAYS_INLINE void run_block(unsigned vcpu_index, void *userdata,
 {
     struct tc_vcpu *vcpu = &tc_vcpus[vcpu_index];
     struct tc_core *core = vcpu->core;
-    const struct tc_block *block = userdata;
-    const struct tc_block *previous = vcpu->previous;
+    struct tc_block *block = userdata;
+    struct tc_block *previous = vcpu->previous;
     vcpu->previous = block;
     bool usual = addresses == TC_ADDRESSES_VIRTUAL || block->mode == vcpu->mode;
-    bool follows = tc_block_precedes(previous, block->start);
-    bool branches = tc_block_targets(previous, block->start);
+    /* In user mode all masks are full. */
+    bool follows = addresses == TC_ADDRESSES_VIRTUAL ? block->start == previous->branch.address + 1
+                                                     : tc_block_precedes(previous, block->start);
+    bool branches = addresses == TC_ADDRESSES_VIRTUAL ? block->start == previous->target
+                                                      : tc_block_targets(previous, block->start);
     if (previous->end == TC_END_CONDITIONAL) {
         usual &= follows | branches;
         usual = usual && tc_core_conditional(core, &previous->branch, !follows);

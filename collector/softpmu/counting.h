@@ -33,10 +33,10 @@ struct tc_vcpu_cold {
 /* One simulated CPU as the callbacks see it. */
 struct tc_vcpu {
     _Alignas(128) struct tc_core *core;
-    const struct tc_block *previous; /* the block that ran before; never NULL */
+    struct tc_block *previous; /* the block that ran before; never NULL */
     uint64_t mode;                   /* enum tc_softpmu_mode */
     /* By mode: the block that an interrupt or fault came after or into; NULL: none. */
-    const struct tc_block *interrupted[TC_SOFTPMU_MODES];
+    struct tc_block *interrupted[TC_SOFTPMU_MODES];
     /* The operand in pieces that is under way: who accesses it, what comes next. */
     uint64_t operand;
     uint64_t piece_next;

@@ -33,7 +33,8 @@ static void tabulate_orders(struct tc_predictor *predictor)
     }
 }
 
-int tc_predictor_init(struct tc_predictor *predictor, const struct tc_machine_predictor *geometry)
+int tc_predictor_init(struct tc_predictor *predictor, uint32_t cpu,
+                      const struct tc_machine_predictor *geometry)
 {
     size_t sets = geometry->btb_entries / geometry->btb_ways;
     *predictor = (struct tc_predictor){
@@ -42,6 +43,7 @@ int tc_predictor_init(struct tc_predictor *predictor, const struct tc_machine_pr
         .stack = calloc(geometry->return_stack, sizeof(*predictor->stack)),
         .set_mask = sets - 1,
         .index_shift = geometry->index_shift,
+        .ways_shift = 2 * (cpu % 16),
         .last_way = geometry->btb_ways - 1,
         .history_mask = ((1u << geometry->history_bits) - 1) << 1,
         .stack_entries = geometry->return_stack,
@@ -70,13 +72,15 @@ void tc_predictor_free(struct tc_predictor *predictor)
 
 /* In place of the least recently used branch. */
 static uint32_t insert(const struct tc_predictor *predictor, struct tc_btb_set *set,
-                       uint64_t address)
+                       struct tc_branch *branch)
 {
     uint32_t way = set->order >> (2 * (predictor->last_way)) & 3;
     tc_btb_use(predictor, set, way);
-    set->tag[way] = address;
+    set->tag[way] = branch->address;
     set->counters[way] = WEAKLY_TAKEN;
     set->history[way] = (uint8_t)(2 & predictor->history_mask);
+    tc_btb_remember(predictor, branch,
+                    atomic_load_explicit(&branch->ways, memory_order_relaxed), way);
     return way;
 }
 
@@ -100,19 +104,20 @@ static bool pop_is(struct tc_predictor *predictor, uint64_t target)
     return predictor->stack[predictor->stack_top] == target;
 }
 
-unsigned tc_predictor_resolve(struct tc_predictor *predictor, const struct tc_branch *branch,
-                              bool taken, uint64_t target)
+unsigned tc_predictor_resolve(struct tc_predictor *predictor, struct tc_branch *branch, bool taken,
+                              uint64_t target)
 {
     if (branch->kind == TC_BRANCH_FAR)
-        return TC_BRANCH_BTB_MISS;
+        return TC_BRANCH_BTB_MISS | taken;
     struct tc_btb_set *set = tc_predictor_set(predictor, branch->address);
     uint64_t *targets = &predictor->targets[(set - predictor->sets) * TC_BTB_WAYS_MAX];
-    uint32_t way = tc_btb_look_up(predictor, set, branch->address);
+    uint32_t way = tc_btb_look_up(predictor, set, branch);
     bool found = way != TC_BTB_NOWHERE;
     bool right = true;
     switch (branch->kind) {
     case TC_BRANCH_CONDITIONAL:
-        right = found ? !tc_predictor_learn(predictor, set, way, taken) : branch->backward == taken;
+        right = found ? !(tc_predictor_learn(predictor, set, way, taken) & TC_BRANCH_MISPREDICTED)
+                      : branch->backward == taken;
         break;
     case TC_BRANCH_RETURN:
         right = pop_is(predictor, target);
@@ -125,12 +130,13 @@ unsigned tc_predictor_resolve(struct tc_predictor *predictor, const struct tc_br
         break;
     }
     if (branch->kind == TC_BRANCH_CALL || branch->kind == TC_BRANCH_INDIRECT_CALL)
-        push(predictor, branch->fallthrough);
-    unsigned result = (right ? 0 : TC_BRANCH_MISPREDICTED) | (found ? 0 : TC_BRANCH_BTB_MISS);
+        push(predictor, branch->address + 1);
+    unsigned outcome = (taken ? TC_BRANCH_TAKEN : 0) | (right ? 0 : TC_BRANCH_MISPREDICTED) |
+                       (found ? 0 : TC_BRANCH_BTB_MISS);
     if (!found && taken)
-        way = insert(predictor, set, branch->address);
+        way = insert(predictor, set, branch);
     if (taken &&
         (branch->kind == TC_BRANCH_INDIRECT_JUMP || branch->kind == TC_BRANCH_INDIRECT_CALL))
         targets[way] = target;
-    return result;
+    return outcome;
 }

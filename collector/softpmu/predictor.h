@@ -6,10 +6,12 @@
 #ifndef TC_SOFTPMU_PREDICTOR_H
 #define TC_SOFTPMU_PREDICTOR_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "collector/softpmu/machine.h"
+#include "collector/softpmu/slots.h"
 
 #define TC_BTB_WAYS_MAX     4 /* a set is one cache line of the host */
 #define TC_HISTORY_BITS_MAX 4
@@ -28,15 +30,11 @@ enum tc_branch_kind {
 /* What is known of a branch before it executes. Addresses are compared, never followed: any
  * address space will do if all are of the same one. */
 struct tc_branch {
-    uint64_t address;     /* of the instruction's last byte */
-    uint64_t fallthrough; /* of the next instruction: what a call pushes */
-    uint8_t kind;         /* enum tc_branch_kind */
-    bool backward;        /* target <= address; matters for conditional ones */
+    uint64_t address;      /* of the instruction's last byte; the next instruction is behind it */
+    _Atomic uint32_t ways; /* by CPU, 2 bits: where its BTB had the branch last; only a hint */
+    uint8_t kind;          /* enum tc_branch_kind */
+    bool backward;         /* target <= address; matters for conditional ones */
 };
-
-/* What tc_predictor_resolve returns, or'ed. */
-#define TC_BRANCH_MISPREDICTED 1u
-#define TC_BRANCH_BTB_MISS     2u
 
 /* In place of a way: the branch is not in the set. */
 #define TC_BTB_NOWHERE TC_BTB_WAYS_MAX
@@ -56,16 +54,19 @@ struct tc_predictor {
     uint64_t *stack;   /* return addresses, a ring */
     uint64_t set_mask;
     uint32_t index_shift;
+    uint32_t ways_shift;   /* of tc_branch.ways */
     uint32_t last_way;     /* ways - 1 */
     uint32_t history_mask; /* times 2 */
     uint32_t stack_entries;
     uint32_t stack_top; /* next free place */
     uint32_t stack_used;
-    /* An order after the use of a way: a load is faster than working it out. */
+    /* An order after the use of a way: a load is faster than working it out, or than asking whether
+     * it changes. */
     uint8_t used[TC_BTB_ORDERS][TC_BTB_WAYS_MAX];
 };
 
-TC_MUST_CHECK int tc_predictor_init(struct tc_predictor *predictor,
+/* cpu: whose it is. -ENOMEM. */
+TC_MUST_CHECK int tc_predictor_init(struct tc_predictor *predictor, uint32_t cpu,
                                     const struct tc_machine_predictor *geometry);
 void tc_predictor_free(struct tc_predictor *predictor);
 
@@ -81,39 +82,57 @@ static inline void tc_btb_use(const struct tc_predictor *predictor, struct tc_bt
     set->order = predictor->used[set->order][way];
 }
 
-/* A conditional branch's entry learns. Returns whether it had predicted wrongly. */
+/* What a two-bit counter makes of an outcome, by counter | taken << 2: which of its bits flip, and
+ * above them the TC_BRANCH_ bits. A table, as the host would mispredict such branches. */
+static const uint8_t tc_predictor_steps[8] = {
+    0, 1, 3 | TC_BRANCH_MISPREDICTED << 2, 1 | TC_BRANCH_MISPREDICTED << 2,
+    1 | (TC_BRANCH_TAKEN | TC_BRANCH_MISPREDICTED) << 2,
+    3 | (TC_BRANCH_TAKEN | TC_BRANCH_MISPREDICTED) << 2,
+    1 | TC_BRANCH_TAKEN << 2, TC_BRANCH_TAKEN << 2};
+
+/* A conditional branch's entry learns. Returns how the branch went. */
 static inline unsigned tc_predictor_learn(const struct tc_predictor *predictor,
                                           struct tc_btb_set *set, uint32_t way, bool taken)
 {
     uint32_t history = set->history[way];
     uint32_t counters = set->counters[way];
-    uint32_t counter = counters >> history;
-    uint32_t up = ~(counter & counter >> 1) & (uint32_t)taken;
-    uint32_t down = (counter | counter >> 1) & (uint32_t)!taken;
-    set->counters[way] = counters + ((up - down) << history);
-    set->history[way] = (uint8_t)((history << 1 | (uint32_t)taken << 1) & predictor->history_mask);
-    return (counter >> 1 & 1) ^ taken;
+    unsigned step = tc_predictor_steps[(counters >> history & 3) | (uint32_t)taken << 2];
+    set->counters[way] = counters ^ (step & 3) << history;
+    set->history[way] = (uint8_t)((history + taken) << 1 & predictor->history_mask);
+    return step >> 2;
 }
 
-/* The branch's way, which becomes the latest used; or TC_BTB_NOWHERE. The latest is looked at
- * first: the host can go on with it before it has compared. */
-static inline uint32_t tc_btb_look_up(const struct tc_predictor *predictor, struct tc_btb_set *set,
-                                      uint64_t address)
+static inline void tc_btb_remember(const struct tc_predictor *predictor, struct tc_branch *branch,
+                                   uint32_t ways, uint32_t way)
 {
-    uint32_t latest = set->order & 3;
-    if (set->tag[latest] == address)
-        return latest;
-    uint32_t way =
-        TC_BTB_NOWHERE -
-        (4 * (uint32_t)(set->tag[0] == address) + 3 * (uint32_t)(set->tag[1] == address) +
-         2 * (uint32_t)(set->tag[2] == address) + (uint32_t)(set->tag[3] == address));
-    if (way != TC_BTB_NOWHERE)
-        tc_btb_use(predictor, set, way);
+    uint32_t others = ways & ~(UINT32_C(3) << predictor->ways_shift);
+    atomic_store_explicit(&branch->ways, others | way << predictor->ways_shift,
+                          memory_order_relaxed);
+}
+
+/* The branch's way, which becomes the latest used; or TC_BTB_NOWHERE. Where it was last is looked
+ * at first: the host can go on with it before it has compared. */
+static inline uint32_t tc_btb_look_up(const struct tc_predictor *predictor, struct tc_btb_set *set,
+                                      struct tc_branch *branch)
+{
+    uint32_t ways = atomic_load_explicit(&branch->ways, memory_order_relaxed);
+    uint32_t way = ways >> predictor->ways_shift & 3;
+    if (set->tag[way] != branch->address) {
+        way = TC_BTB_NOWHERE - (4 * (uint32_t)(set->tag[0] == branch->address) +
+                                3 * (uint32_t)(set->tag[1] == branch->address) +
+                                2 * (uint32_t)(set->tag[2] == branch->address) +
+                                (uint32_t)(set->tag[3] == branch->address));
+        if (way == TC_BTB_NOWHERE)
+            return way;
+        tc_btb_remember(predictor, branch, ways, way);
+    }
+    tc_btb_use(predictor, set, way);
     return way;
 }
 
-/* Predicts the branch, compares with what it did, learns. target: where it went, if taken. */
-unsigned tc_predictor_resolve(struct tc_predictor *predictor, const struct tc_branch *branch,
-                              bool taken, uint64_t target);
+/* Predicts the branch, compares with what it did, learns; target: where it went, if taken. Returns
+ * how it went. */
+unsigned tc_predictor_resolve(struct tc_predictor *predictor, struct tc_branch *branch, bool taken,
+                              uint64_t target);
 
 #endif

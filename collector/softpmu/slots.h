@@ -4,6 +4,12 @@
 #ifndef TC_SOFTPMU_SLOTS_H
 #define TC_SOFTPMU_SLOTS_H
 
+/* How a branch went, or'ed. */
+#define TC_BRANCH_TAKEN        1u
+#define TC_BRANCH_MISPREDICTED 2u
+#define TC_BRANCH_BTB_MISS     4u
+#define TC_BRANCH_OUTCOMES     8
+
 /* The same in every variant, as the L1 caches hold the same lines whatever the L2's size.
  * [caller]: counted by whoever drives the models, with tc_core_count. */
 enum tc_slot {
@@ -19,14 +25,8 @@ enum tc_slot {
     TC_SLOT_L1D_LOAD_MISSES,
     TC_SLOT_L1D_STORE_MISSES,
     TC_SLOT_L1D_M_OUT, /* modified lines replaced, or given up to the CPU's own fetch */
-    TC_SLOT_BRANCHES,
-    TC_SLOT_BRANCHES_TAKEN,
-    TC_SLOT_MISPREDICTS_NOT_TAKEN,
-    TC_SLOT_MISPREDICTS_TAKEN,
-    TC_SLOT_BTB_MISSES_NOT_TAKEN,
-    TC_SLOT_BTB_MISSES_TAKEN,
-    TC_SLOT_REDIRECTS, /* those of the latter whose target decoding found: not mispredicted */
-    TC_SLOT_SNOOPED_L1D_M_OUT, /* [snoop] modified lines that another CPU's access took */
+    TC_SLOT_BRANCHES, /* by outcome, so that a branch is one addition */
+    TC_SLOT_SNOOPED_L1D_M_OUT = TC_SLOT_BRANCHES + TC_BRANCH_OUTCOMES, /* [snoop] modified lines that another CPU's access took */
     TC_SLOT_SHARED             /* how many */
 };
 

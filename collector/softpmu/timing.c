@@ -18,8 +18,18 @@
 #define BUS_READS   V(TC_VSLOT_BUS_BRD), V(TC_VSLOT_BUS_RFO), V(TC_VSLOT_BUS_IFETCH)
 #define BUS_DATA    BUS_READS, V(TC_VSLOT_BUS_WB)
 #define MISSES_L1D  TC_SLOT_L1D_LOAD_MISSES, TC_SLOT_L1D_STORE_MISSES
-#define MISPREDICTS TC_SLOT_MISPREDICTS_NOT_TAKEN, TC_SLOT_MISPREDICTS_TAKEN
-#define BTB_MISSES  TC_SLOT_BTB_MISSES_NOT_TAKEN, TC_SLOT_BTB_MISSES_TAKEN
+
+/* Branches by how they went. */
+#define B(outcome)        (TC_SLOT_BRANCHES + (outcome))
+#define TAKEN             TC_BRANCH_TAKEN
+#define WRONG             TC_BRANCH_MISPREDICTED
+#define MISS              TC_BRANCH_BTB_MISS
+#define MISPREDICTS_TAKEN B(TAKEN | WRONG), B(TAKEN | WRONG | MISS)
+#define MISPREDICTS       B(WRONG), B(WRONG | MISS), MISPREDICTS_TAKEN
+#define BTB_MISSES        B(MISS), B(MISS | WRONG), B(MISS | TAKEN), B(MISS | TAKEN | WRONG)
+#define BRANCHES_TAKEN    B(TAKEN), B(TAKEN | MISS), MISPREDICTS_TAKEN
+#define BRANCHES          B(0), B(MISS), B(WRONG), B(WRONG | MISS), BRANCHES_TAKEN
+#define REDIRECTS         B(TAKEN | MISS) /* decoding found the target: not mispredicted */
 
 enum where { ANY_MACHINE, WITH_LLC, WITHOUT_LLC };
 
@@ -50,10 +60,10 @@ static const struct definition definitions[] = {
     {"L2_LINES_OUT", "lines", SIMULATED, SUM(V(TC_VSLOT_L2_OUT), V(TC_VSLOT_SNOOPED_L2_OUT))},
     {"L2_M_LINES_INM", "lines", SIMULATED, SUM(V(TC_VSLOT_L2_M_IN))},
     {"L2_M_LINES_OUTM", "lines", SIMULATED, SUM(V(TC_VSLOT_BUS_WB), V(TC_VSLOT_SNOOPED_L2_M_OUT))},
-    {"BR_INST_RETIRED", "branches", SIMULATED, SUM(TC_SLOT_BRANCHES)},
-    {"BR_TAKEN_RETIRED", "branches", SIMULATED, SUM(TC_SLOT_BRANCHES_TAKEN)},
+    {"BR_INST_RETIRED", "branches", SIMULATED, SUM(BRANCHES)},
+    {"BR_TAKEN_RETIRED", "branches", SIMULATED, SUM(BRANCHES_TAKEN)},
     {"BR_MISS_PRED_RETIRED", "branches", SIMULATED, SUM(MISPREDICTS)},
-    {"BR_MISS_PRED_TAKEN_RET", "branches", SIMULATED, SUM(TC_SLOT_MISPREDICTS_TAKEN)},
+    {"BR_MISS_PRED_TAKEN_RET", "branches", SIMULATED, SUM(MISPREDICTS_TAKEN)},
     {"BTB_MISSES", "branches", SIMULATED, SUM(BTB_MISSES)},
     {"BUS_TRAN_BRD", "transactions", SIMULATED, SUM(V(TC_VSLOT_BUS_BRD))},
     {"BUS_TRAN_RFO", "transactions", SIMULATED, SUM(V(TC_VSLOT_BUS_RFO))},
@@ -147,14 +157,15 @@ static void add_cycles(const struct tc_machine_timing *timing, struct tc_softpmu
         {timing->llc_miss, V(TC_VSLOT_LLC_MISSES)},
         {timing->hitm, V(TC_VSLOT_HITM)},
         {timing->upgrade, V(TC_VSLOT_BUS_INVAL)},
-        {timing->mispredict, TC_SLOT_MISPREDICTS_NOT_TAKEN},
-        {timing->mispredict, TC_SLOT_MISPREDICTS_TAKEN},
-        {timing->redirect, TC_SLOT_REDIRECTS},
+        {timing->redirect, REDIRECTS},
     };
+    static const uint32_t mispredicts[] = {MISPREDICTS};
     struct tc_softpmu_event *event =
         add_event(page, "CPU_CLK_UNHALTED", "cycles", TC_SOFTPMU_MODELLED);
     for (size_t i = 0; i < sizeof(terms) / sizeof(terms[0]); i++)
         add_term(event, terms[i].clocks, terms[i].slot);
+    for (size_t i = 0; i < sizeof(mispredicts) / sizeof(mispredicts[0]); i++)
+        add_term(event, timing->mispredict, mispredicts[i]);
 }
 
 void tc_timing_describe(const struct tc_machine *machine, struct tc_softpmu_page *page)

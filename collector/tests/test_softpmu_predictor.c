@@ -12,7 +12,7 @@ static int setup(void **state)
 {
     (void)state;
     struct tc_machine machine = models_machine("p3-xeon", "2m");
-    return tc_predictor_init(&predictor, &machine.predictor);
+    return tc_predictor_init(&predictor, 0, &machine.predictor);
 }
 
 static int teardown(void **state)
@@ -26,14 +26,14 @@ static unsigned conditional(uint64_t address, bool backward, bool taken)
 {
     struct tc_branch branch = {
         .address = address, .kind = TC_BRANCH_CONDITIONAL, .backward = backward};
-    return tc_predictor_resolve(&predictor, &branch, taken, 0x2000);
+    return tc_predictor_resolve(&predictor, &branch, taken, 0x2000) & ~TC_BRANCH_TAKEN;
 }
 
 static unsigned transfer(enum tc_branch_kind kind, uint64_t address, uint64_t target)
 {
     struct tc_branch branch = {
-        .address = address, .fallthrough = address + 1, .kind = (uint8_t)kind};
-    return tc_predictor_resolve(&predictor, &branch, true, target);
+        .address = address, .kind = (uint8_t)kind};
+    return tc_predictor_resolve(&predictor, &branch, true, target) & ~TC_BRANCH_TAKEN;
 }
 
 /* Runs a pattern of T and N; returns mispredicted ones after the warm-up. */
