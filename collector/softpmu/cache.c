@@ -7,9 +7,8 @@
 
 #define HOST_LINE_BYTES 64
 
-/* Ways are compared so many at once; a set has room for a multiple of them. */
-#define TC_CACHE_GROUP_SHIFT 2
-#define GROUP                (1u << TC_CACHE_GROUP_SHIFT)
+/* So many ways are compared at once in a set of up to four: room for them all. */
+#define LEAST_STRIDE_SHIFT 2
 
 static uint64_t initial_order(uint32_t ways)
 {
@@ -31,22 +30,28 @@ static void *alloc_zeroed(size_t bytes)
 int tc_cache_init(struct tc_cache *cache, uint64_t bytes, uint32_t ways, uint32_t line_bytes)
 {
     uint64_t sets = bytes / ways / line_bytes;
-    uint32_t stride_shift = TC_CACHE_GROUP_SHIFT;
+    uint32_t stride_shift = LEAST_STRIDE_SHIFT;
     while ((1u << stride_shift) < ways)
         stride_shift++;
     *cache = (struct tc_cache){
         .words = alloc_zeroed((sets << stride_shift) * sizeof(*cache->words)),
-        .order = alloc_zeroed(sets * sizeof(uint64_t)),
         .set_mask = sets - 1,
         .stride_shift = stride_shift,
         .ways = ways,
     };
-    if (cache->words == NULL || cache->order == NULL) {
+    if (ways <= TC_RECENCY_WAYS)
+        cache->order = alloc_zeroed(sets * sizeof(*cache->order));
+    else
+        cache->large_order = alloc_zeroed(sets * sizeof(*cache->large_order));
+    if (cache->words == NULL || (cache->order == NULL && cache->large_order == NULL)) {
         tc_cache_free(cache);
         return -ENOMEM;
     }
-    for (uint64_t set = 0; set < sets; set++)
-        tc_cache_set_order(cache, set, initial_order(ways));
+    tc_recency_init();
+    if (cache->order != NULL)
+        memset(cache->order, TC_RECENCY_INITIAL, sets);
+    for (uint64_t set = 0; cache->large_order != NULL && set < sets; set++)
+        cache->large_order[set] = initial_order(ways);
     return 0;
 }
 
@@ -54,7 +59,25 @@ void tc_cache_free(struct tc_cache *cache)
 {
     free(cache->words);
     free(cache->order);
+    free(cache->large_order);
     *cache = (struct tc_cache){0};
+}
+
+_Atomic uint64_t *tc_cache_find(const struct tc_cache *cache, uint64_t line)
+{
+    _Atomic uint64_t *set = tc_cache_set(cache, line);
+    for (uint32_t way = 0; way < cache->ways; way++) {
+        if (tc_line_is(atomic_load(&set[way]), line))
+            return &set[way];
+    }
+    return NULL;
+}
+
+_Atomic uint64_t *tc_cache_latest(const struct tc_cache *cache, uint64_t line)
+{
+    uint64_t set = line & cache->set_mask;
+    uint64_t way = cache->order != NULL ? cache->order[set] & 3 : cache->large_order[set] & 15;
+    return &tc_cache_set(cache, line)[way];
 }
 
 #define NIBBLES UINT64_C(0x1111111111111111)
@@ -70,61 +93,29 @@ static uint64_t moved_to_front(uint64_t order, uint64_t way)
     return after | before << 4 | way;
 }
 
-/* A bit for each way that holds the line: one at most. Without branches, likewise. */
-static uint32_t holders(const struct tc_cache *cache, const _Atomic uint64_t *set, uint64_t line)
-{
-    uint32_t hits = 0;
-    for (uint32_t first = 0; first < cache->ways; first += GROUP) {
-        for (uint32_t way = first; way < first + GROUP; way++) {
-            uint64_t word = atomic_load_explicit(&set[way], memory_order_relaxed);
-            hits |= (uint32_t)tc_line_is(word, line) << way;
-        }
-    }
-    return hits;
-}
-
-_Atomic uint64_t *tc_cache_find(const struct tc_cache *cache, uint64_t line)
-{
-    _Atomic uint64_t *set = tc_cache_set(cache, line);
-    for (uint32_t way = 0; way < cache->ways; way++) {
-        if (tc_line_is(atomic_load(&set[way]), line))
-            return &set[way];
-    }
-    return NULL;
-}
-
-_Atomic uint64_t *tc_cache_use(struct tc_cache *cache, uint64_t line)
+_Atomic uint64_t *tc_cache_use_large(struct tc_cache *cache, uint64_t line)
 {
     _Atomic uint64_t *words = tc_cache_set(cache, line);
-    uint64_t set = line & cache->set_mask;
-    uint32_t hits = holders(cache, words, line);
-    if (hits == 0)
+    uint32_t holders = 0;
+    for (uint32_t way = 0; way < cache->ways; way++)
+        holders |= tc_cache_holds(words, way, line);
+    if (holders == 0)
         return NULL;
-    uint32_t way = (uint32_t)__builtin_ctz(hits);
-    tc_cache_set_order(cache, set, moved_to_front(tc_cache_order(cache, set), way));
+    uint32_t way = (uint32_t)__builtin_ctz(holders);
+    uint64_t *order = &cache->large_order[line & cache->set_mask];
+    *order = moved_to_front(*order, way);
     return &words[way];
 }
 
-_Atomic uint64_t *tc_cache_replace(struct tc_cache *cache, uint64_t line)
+_Atomic uint64_t *tc_cache_replace_large(struct tc_cache *cache, uint64_t line)
 {
     _Atomic uint64_t *words = tc_cache_set(cache, line);
-    uint64_t set = line & cache->set_mask;
-    uint64_t order = tc_cache_order(cache, set);
-    uint32_t shift = 4 * (cache->ways - 1);
-    uint64_t last = order >> shift & 15;
-    bool full = true;
-    for (uint32_t way = 0; way < cache->ways; way++)
-        full &= atomic_load_explicit(&words[way], memory_order_relaxed) != 0;
-    if (full) {
-        tc_cache_set_order(cache, set, (order ^ last << shift) << 4 | last);
-        return &words[last];
-    }
-    uint64_t chosen = last;
-    for (uint32_t at = 0; at < cache->ways; at++) {
-        uint64_t way = order >> (4 * at) & 15;
+    uint64_t *order = &cache->large_order[line & cache->set_mask];
+    uint64_t chosen = *order >> (4 * (cache->ways - 1)) & 15;
+    for (uint32_t way = 0; way < cache->ways; way++) {
         if (atomic_load_explicit(&words[way], memory_order_relaxed) == 0)
             chosen = way;
     }
-    tc_cache_set_order(cache, set, moved_to_front(order, chosen));
+    *order = moved_to_front(*order, chosen);
     return &words[chosen];
 }

@@ -14,8 +14,9 @@
 #include <stdint.h>
 
 #include "collector/softpmu/machine.h"
+#include "collector/softpmu/recency.h"
 
-#define TC_CACHE_WAYS_MAX 16 /* the order of a set is 16 numbers of 4 bits */
+#define TC_CACHE_WAYS_MAX 16 /* the order of a large set is 16 numbers of 4 bits */
 
 /* A word: line number << 16 | valid | modified | owned by variant. 0: holds nothing. Owned means
  * MESI's E or M; a valid line that is not owned is S. A modified line is owned in all variants. */
@@ -27,10 +28,13 @@
 
 struct tc_cache {
     _Atomic uint64_t *words; /* [set << stride_shift | way] */
-    void *order;             /* [set]: ways by recency, the latest in the lowest 4 bits */
+    /* [set]: ways by recency. Of up to four (ordered by recency.h) a byte, which the host is quick
+     * to fetch; of more the latest is in the lowest 4 bits. One of the two is NULL. */
+    uint8_t *order;
+    uint64_t *large_order;
     uint64_t set_mask;
     uint32_t stride_shift;
-    uint32_t ways; /* an order is 16 bits of up to 4 ways, 64 bits of more: less to fetch */
+    uint32_t ways;
 };
 
 TC_MUST_CHECK int tc_cache_init(struct tc_cache *cache, uint64_t bytes, uint32_t ways,
@@ -52,45 +56,63 @@ static inline _Atomic uint64_t *tc_cache_set(const struct tc_cache *cache, uint6
     return &cache->words[(line & cache->set_mask) << cache->stride_shift];
 }
 
-static inline uint64_t tc_cache_order(const struct tc_cache *cache, uint64_t set)
-{
-    return cache->ways <= 4 ? ((const uint16_t *)cache->order)[set]
-                            : ((const uint64_t *)cache->order)[set];
-}
-
-static inline void tc_cache_set_order(struct tc_cache *cache, uint64_t set, uint64_t order)
-{
-    if (cache->ways <= 4)
-        ((uint16_t *)cache->order)[set] = (uint16_t)order;
-    else
-        ((uint64_t *)cache->order)[set] = order;
-}
-
 /* Has the host fetch what the lookup of a line will read. */
 static inline void tc_cache_prefetch(const struct tc_cache *cache, uint64_t line)
 {
-    uint64_t set = line & cache->set_mask;
     __builtin_prefetch((const void *)tc_cache_set(cache, line));
-    __builtin_prefetch((const char *)cache->order + set * (cache->ways <= 4 ? 2 : 8));
-}
-
-/* The word of the way that the set used last. For the owner. */
-static inline uint64_t tc_cache_latest(const struct tc_cache *cache, uint64_t line)
-{
-    uint64_t set = line & cache->set_mask;
-    uint64_t way = tc_cache_order(cache, set) & 15;
-    return atomic_load_explicit(&cache->words[(set << cache->stride_shift) + way],
-                                memory_order_relaxed);
+    if (cache->order != NULL)
+        __builtin_prefetch(&cache->order[line & cache->set_mask]);
 }
 
 /* Where the line is; NULL: not here. Any thread may ask; the answer is as old as its return. */
 _Atomic uint64_t *tc_cache_find(const struct tc_cache *cache, uint64_t line);
 
-/* The same, and the line becomes the latest used. For the owner. */
-_Atomic uint64_t *tc_cache_use(struct tc_cache *cache, uint64_t line);
+/* The place that the line's set used last. For the owner. */
+_Atomic uint64_t *tc_cache_latest(const struct tc_cache *cache, uint64_t line);
+
+/* Of caches of more than four ways. */
+_Atomic uint64_t *tc_cache_use_large(struct tc_cache *cache, uint64_t line);
+_Atomic uint64_t *tc_cache_replace_large(struct tc_cache *cache, uint64_t line);
+
+/* A bit if the way holds the line. */
+static inline uint32_t tc_cache_holds(const _Atomic uint64_t *set, uint32_t way, uint64_t line)
+{
+    uint64_t word = atomic_load_explicit(&set[way], memory_order_relaxed);
+    return (uint32_t)tc_line_is(word, line) << way;
+}
+
+/* The same as tc_cache_find, and the line becomes the latest used. For the owner. Without branches
+ * on what is found where: the host cannot foresee it. */
+static inline _Atomic uint64_t *tc_cache_use(struct tc_cache *cache, uint64_t line)
+{
+    if (cache->order == NULL)
+        return tc_cache_use_large(cache, line);
+    _Atomic uint64_t *words = tc_cache_set(cache, line);
+    uint32_t holders = tc_cache_holds(words, 0, line) | tc_cache_holds(words, 1, line) |
+                       tc_cache_holds(words, 2, line) | tc_cache_holds(words, 3, line);
+    if (holders == 0)
+        return NULL;
+    uint32_t way = (uint32_t)__builtin_ctz(holders);
+    uint8_t *order = &cache->order[line & cache->set_mask];
+    *order = tc_recency_after[*order][way];
+    return &words[way];
+}
 
 /* Where a new line of that set goes: an empty way, else the least recently used one. The way
  * becomes the latest used; what it holds is the caller's to evict and replace. For the owner. */
-_Atomic uint64_t *tc_cache_replace(struct tc_cache *cache, uint64_t line);
+static inline _Atomic uint64_t *tc_cache_replace(struct tc_cache *cache, uint64_t line)
+{
+    if (cache->order == NULL)
+        return tc_cache_replace_large(cache, line);
+    _Atomic uint64_t *words = tc_cache_set(cache, line);
+    uint8_t *order = &cache->order[line & cache->set_mask];
+    uint32_t chosen = *order >> (2 * (cache->ways - 1)) & 3;
+    for (uint32_t way = 0; way < cache->ways; way++) {
+        if (__builtin_expect(atomic_load_explicit(&words[way], memory_order_relaxed) == 0, 0))
+            chosen = way;
+    }
+    *order = tc_recency_after[*order][chosen];
+    return &words[chosen];
+}
 
 #endif

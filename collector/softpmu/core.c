@@ -12,7 +12,7 @@ enum request { LOAD, STORE, FETCH };
 /* Changes of words that other CPUs may change, too; a CPU alone is spared the host's barriers. */
 static void put(const struct tc_core *core, _Atomic uint64_t *place, uint64_t word)
 {
-    if (core->hierarchy->cpus == 1)
+    if (core->alone)
         atomic_store_explicit(place, word, memory_order_relaxed);
     else
         atomic_store(place, word);
@@ -20,7 +20,7 @@ static void put(const struct tc_core *core, _Atomic uint64_t *place, uint64_t wo
 
 static bool swap(const struct tc_core *core, _Atomic uint64_t *place, uint64_t *old, uint64_t word)
 {
-    if (core->hierarchy->cpus > 1)
+    if (!core->alone)
         return atomic_compare_exchange_strong(place, old, word);
     atomic_store_explicit(place, word, memory_order_relaxed);
     return true;
@@ -28,7 +28,7 @@ static bool swap(const struct tc_core *core, _Atomic uint64_t *place, uint64_t *
 
 static uint64_t exchange(const struct tc_core *core, _Atomic uint64_t *place, uint64_t word)
 {
-    if (core->hierarchy->cpus > 1)
+    if (!core->alone)
         return atomic_exchange(place, word);
     uint64_t old = atomic_load_explicit(place, memory_order_relaxed);
     atomic_store_explicit(place, word, memory_order_relaxed);
@@ -227,8 +227,8 @@ static void fill_locked(struct tc_core *core, uint64_t line, enum request reques
 }
 
 /* The same for a CPU alone, which owns all it has: nobody is asked, nothing looked at again. */
-static void fill_alone(struct tc_core *core, uint64_t line, enum request request,
-                       _Atomic uint64_t *place)
+static inline __attribute__((always_inline)) void
+fill_alone(struct tc_core *core, uint64_t line, enum request request, _Atomic uint64_t *place)
 {
     uint64_t old = atomic_load_explicit(place, memory_order_relaxed);
     if (request == FETCH)
@@ -248,21 +248,25 @@ static void fill_alone(struct tc_core *core, uint64_t line, enum request request
         drop_from_l1i(core, line);
 }
 
-static void miss(struct tc_core *core, uint64_t line, enum request request)
+static inline __attribute__((always_inline)) _Atomic uint64_t *
+miss(struct tc_core *core, uint64_t line, enum request request)
 {
+    static const uint32_t misses[] = {[LOAD] = TC_SLOT_L1D_LOAD_MISSES,
+                                      [STORE] = TC_SLOT_L1D_STORE_MISSES,
+                                      [FETCH] = TC_SLOT_L1I_MISSES};
+    tc_core_count(core, misses[request], 1);
     for (uint32_t v = 0; v < core->hierarchy->variants; v++)
         tc_cache_prefetch(&core->l2[v], line);
     struct tc_cache *l1 = request == FETCH ? &core->l1i : &core->l1d;
     _Atomic uint64_t *place = tc_cache_replace(l1, line);
-    if (core->hierarchy->cpus == 1) {
+    if (core->alone) {
         fill_alone(core, line, request, place);
-        return;
+    } else if (!fill_unlocked(core, line, request, place)) {
+        tc_bus_lock(core, line);
+        fill_locked(core, line, request, place);
+        tc_bus_unlock(core, line);
     }
-    if (fill_unlocked(core, line, request, place))
-        return;
-    tc_bus_lock(core, line);
-    fill_locked(core, line, request, place);
-    tc_bus_unlock(core, line);
+    return place;
 }
 
 /* A store to a line that the L1D holds, and other CPUs may, too. False: it has just lost the line.
@@ -292,46 +296,37 @@ static bool upgrade(struct tc_core *core, uint64_t line, _Atomic uint64_t *place
     return here;
 }
 
-void tc_core_load_line(struct tc_core *core, uint64_t line)
+_Atomic uint64_t *tc_core_load_miss(struct tc_core *core, uint64_t line)
 {
-    if (tc_cache_use(&core->l1d, line) != NULL)
-        return;
-    tc_core_count(core, TC_SLOT_L1D_LOAD_MISSES, 1);
-    miss(core, line, LOAD);
+    return miss(core, line, LOAD);
 }
 
-void tc_core_fetch_line(struct tc_core *core, uint64_t line)
+_Atomic uint64_t *tc_core_fetch_miss(struct tc_core *core, uint64_t line)
 {
-    if (tc_cache_use(&core->l1i, line) != NULL)
-        return;
-    tc_core_count(core, TC_SLOT_L1I_MISSES, 1);
-    miss(core, line, FETCH);
+    return miss(core, line, FETCH);
 }
 
-void tc_core_store_line(struct tc_core *core, uint64_t line)
+/* place: NULL, or where a line is that is not modified (any more). */
+_Atomic uint64_t *tc_core_store_rarely(struct tc_core *core, uint64_t line, _Atomic uint64_t *place)
 {
-    _Atomic uint64_t *place = tc_cache_use(&core->l1d, line);
     if (place != NULL) {
-        uint64_t word = atomic_load_explicit(place, memory_order_relaxed);
         uint64_t owned = tc_line_key(line) | core->hierarchy->owned;
-        if (word == (owned | TC_LINE_MODIFIED))
-            return;
-        if (word == owned && swap(core, place, &word, owned | TC_LINE_MODIFIED)) {
+        uint64_t word = owned;
+        if (atomic_load_explicit(place, memory_order_relaxed) == owned &&
+            swap(core, place, &word, owned | TC_LINE_MODIFIED)) {
             drop_from_l1i(core, line);
-            return;
+            return place;
         }
         if (upgrade(core, line, place))
-            return;
+            return place;
     }
-    tc_core_count(core, TC_SLOT_L1D_STORE_MISSES, 1);
-    miss(core, line, STORE);
+    return miss(core, line, STORE);
 }
 
 void tc_core_branch(struct tc_core *core, struct tc_branch *branch, bool taken, uint64_t target)
 {
-    tc_core_count(core,
-                  TC_SLOT_BRANCHES + tc_predictor_resolve(&core->predictor, branch, taken, target),
-                  1);
+    tc_core_count(
+        core, TC_SLOT_BRANCHES + tc_predictor_resolve(&core->predictor, branch, taken, target), 1);
 }
 
 uint32_t tc_machine_slots(const struct tc_machine *machine)
@@ -374,6 +369,7 @@ static int init_hierarchy(struct tc_hierarchy *hierarchy, const struct tc_machin
         struct tc_core *core = &hierarchy->core[cpu];
         core->hierarchy = hierarchy;
         core->id = cpu;
+        core->alone = hierarchy->cpus == 1;
         rc = init_core(core, machine);
     }
     for (uint32_t v = 0; rc == 0 && machine->has_llc && v < machine->variants; v++)

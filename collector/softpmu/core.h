@@ -35,6 +35,7 @@ struct tc_core {
     struct tc_recent recent_code;
     uint64_t line_bytes;
     uint32_t line_shift;
+    bool alone; /* the machine's only CPU */
     uint32_t id;
     struct tc_cache l1d;
     struct tc_cache l1i;
@@ -105,49 +106,45 @@ static inline void tc_core_count(struct tc_core *core, uint32_t slot, uint64_t n
     tc_core_add(&tc_core_counters(core)[slot], n);
 }
 
-/* What the inline functions below leave to: any line that is not the latest used of its set. */
-void tc_core_load_line(struct tc_core *core, uint64_t line);
-void tc_core_store_line(struct tc_core *core, uint64_t line);
-void tc_core_fetch_line(struct tc_core *core, uint64_t line);
+/* What the inline functions below leave to: the L1 has the line not, or not to write to. Each
+ * returns the line's place in the L1 then. */
+_Atomic uint64_t *tc_core_load_miss(struct tc_core *core, uint64_t line);
+_Atomic uint64_t *tc_core_fetch_miss(struct tc_core *core, uint64_t line);
+_Atomic uint64_t *tc_core_store_rarely(struct tc_core *core, uint64_t line,
+                                       _Atomic uint64_t *place);
 
-/* Whether the line is the set's last but one, which then becomes the latest used. */
-static inline bool tc_core_is_second(struct tc_cache *cache, uint64_t line)
+/* An access to a line. Returns its place in the L1. */
+static inline _Atomic uint64_t *tc_core_load_one(struct tc_core *core, uint64_t line)
 {
-    uint64_t set = line & cache->set_mask;
-    uint64_t order = tc_cache_order(cache, set);
-    uint64_t word = atomic_load_explicit(
-        &cache->words[(set << cache->stride_shift) + (order >> 4 & 15)], memory_order_relaxed);
-    if (!tc_line_is(word, line))
-        return false;
-    tc_cache_set_order(cache, set,
-                       (order & ~UINT64_C(0xff)) | (order & 15) << 4 | (order >> 4 & 15));
-    return true;
+    _Atomic uint64_t *place = tc_cache_use(&core->l1d, line);
+    return place != NULL ? place : tc_core_load_miss(core, line);
 }
 
-static inline void tc_core_load_one(struct tc_core *core, uint64_t line)
+static inline _Atomic uint64_t *tc_core_store_one(struct tc_core *core, uint64_t line)
 {
-    if (!tc_line_is(tc_cache_latest(&core->l1d, line), line) &&
-        !tc_core_is_second(&core->l1d, line))
-        tc_core_load_line(core, line);
+    _Atomic uint64_t *place = tc_cache_use(&core->l1d, line);
+    if (place != NULL && (atomic_load_explicit(place, memory_order_relaxed) & TC_LINE_MODIFIED))
+        return place;
+    return tc_core_store_rarely(core, line, place);
 }
 
-static inline void tc_core_store_one(struct tc_core *core, uint64_t line)
+static inline _Atomic uint64_t *tc_core_fetch_one(struct tc_core *core, uint64_t line)
 {
-    uint64_t word = tc_cache_latest(&core->l1d, line);
-    if (__builtin_expect((word ^ (tc_line_key(line) | TC_LINE_MODIFIED)) >= TC_LINE_MODIFIED, 0))
-        tc_core_store_line(core, line);
+    _Atomic uint64_t *place = tc_cache_use(&core->l1i, line);
+    return place != NULL ? place : tc_core_fetch_miss(core, line);
 }
 
-/* After an access to the line, which the program reaches at that address: the shortcut is open. */
-static inline void tc_core_remember(const struct tc_core *core, const struct tc_cache *cache,
-                                    const struct tc_recent *recent, uint64_t line, uint64_t address)
+/* After an access to the line, which is at that place, and which the program reaches at that
+ * address: the shortcut is open. */
+static inline void tc_core_remember(const struct tc_core *core, const struct tc_recent *recent,
+                                    const _Atomic uint64_t *place, uint64_t line, uint64_t address)
 {
     struct tc_recent_line *entry = tc_recent_at(recent, address);
     uint64_t begin = address & ~(core->line_bytes - 1);
-    uint64_t word = tc_cache_latest(cache, line);
+    uint64_t word = atomic_load_explicit(place, memory_order_relaxed);
     uint64_t load = tc_line_is(word, line) ? begin : TC_RECENT_NONE;
     uint64_t store = word & TC_LINE_MODIFIED ? load : TC_RECENT_NONE;
-    if (core->hierarchy->cpus == 1) {
+    if (core->alone) {
         atomic_store_explicit(&entry->load, load, memory_order_relaxed);
         atomic_store_explicit(&entry->store, store, memory_order_relaxed);
         return;
@@ -155,7 +152,7 @@ static inline void tc_core_remember(const struct tc_core *core, const struct tc_
     atomic_store_explicit(&entry->store, store, memory_order_relaxed);
     atomic_store(&entry->load, load);
     /* A snoop changes the word first and empties the entry afterwards. */
-    if (tc_cache_latest(cache, line) != word)
+    if (atomic_load_explicit(place, memory_order_relaxed) != word)
         tc_recent_forget(recent, address);
 }
 
@@ -165,10 +162,10 @@ static inline void tc_core_load(struct tc_core *core, uint64_t address, uint32_t
 {
     uint64_t line = address >> core->line_shift;
     uint64_t last = (address + bytes - 1) >> core->line_shift;
-    tc_core_load_one(core, line);
+    (void)tc_core_load_one(core, line);
     while (__builtin_expect(line != last, 0)) {
         tc_core_count(core, TC_SLOT_SPLITS, 1);
-        tc_core_load_one(core, ++line);
+        (void)tc_core_load_one(core, ++line);
     }
 }
 
@@ -176,29 +173,21 @@ static inline void tc_core_store(struct tc_core *core, uint64_t address, uint32_
 {
     uint64_t line = address >> core->line_shift;
     uint64_t last = (address + bytes - 1) >> core->line_shift;
-    tc_core_store_one(core, line);
+    (void)tc_core_store_one(core, line);
     while (__builtin_expect(line != last, 0)) {
         tc_core_count(core, TC_SLOT_SPLITS, 1);
-        tc_core_store_one(core, ++line);
+        (void)tc_core_store_one(core, ++line);
     }
-}
-
-static inline void tc_core_fetch_one(struct tc_core *core, uint64_t line)
-{
-    if (!tc_line_is(tc_cache_latest(&core->l1i, line), line) &&
-        !tc_core_is_second(&core->l1i, line))
-        tc_core_fetch_line(core, line);
 }
 
 /* Instruction fetch from the line that holds the physical address. */
 static inline void tc_core_fetch(struct tc_core *core, uint64_t address)
 {
-    tc_core_fetch_one(core, address >> core->line_shift);
+    (void)tc_core_fetch_one(core, address >> core->line_shift);
 }
 
 /* A branch that has executed. target: where it went, if taken. */
-void tc_core_branch(struct tc_core *core, struct tc_branch *branch, bool taken,
-                    uint64_t target);
+void tc_core_branch(struct tc_core *core, struct tc_branch *branch, bool taken, uint64_t target);
 
 /* The same for a conditional branch. False, and nothing done: it is yet to enter the BTB. */
 static inline bool tc_core_conditional(struct tc_core *core, struct tc_branch *branch, bool taken)

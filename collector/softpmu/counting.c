@@ -126,8 +126,7 @@ static enum passage pass(struct tc_vcpu *vcpu, struct tc_block *previous,
 static __attribute__((noinline)) void fetch_line(struct tc_core *core, uint64_t address)
 {
     uint64_t line = address >> core->line_shift;
-    tc_core_fetch_one(core, line);
-    tc_core_remember(core, &core->l1i, &core->recent_code, line, address);
+    tc_core_remember(core, &core->recent_code, tc_core_fetch_one(core, line), line, address);
 }
 
 /* A block's lines, one of which the shortcut does not know. */
@@ -250,8 +249,8 @@ static uint64_t check(struct tc_vcpu *vcpu, uint32_t info, uint64_t address, uin
     uint64_t line = asked >> vcpu->core->line_shift;
     bool right = asked == found;
     /* Beside other CPUs a snoop may just be taking the line away. */
-    if (shortcut && vcpu->core->hierarchy->cpus == 1)
-        right &= tc_line_is(tc_cache_latest(&vcpu->core->l1d, line), line);
+    if (shortcut && vcpu->core->alone)
+        right &= tc_line_is(*tc_cache_latest(&vcpu->core->l1d, line), line);
     tc_vcpu_add(&shared->addresses_checked, 1);
     if (!right)
         tc_vcpu_add(&shared->addresses_wrong, 1);
@@ -279,11 +278,9 @@ static ALWAYS_INLINE void touch_line(struct tc_vcpu *vcpu, uint32_t info, uint64
         }
     }
     uint64_t line = physical >> core->line_shift;
-    if (stores)
-        tc_core_store_one(core, line);
-    else
-        tc_core_load_one(core, line);
-    tc_core_remember(core, &core->l1d, &core->recent_data, line, address);
+    const _Atomic uint64_t *place =
+        stores ? tc_core_store_one(core, line) : tc_core_load_one(core, line);
+    tc_core_remember(core, &core->recent_data, place, line, address);
 }
 
 /* An access that the shortcut does not know. */

@@ -34,7 +34,7 @@ struct tc_vcpu_cold {
 struct tc_vcpu {
     _Alignas(128) struct tc_core *core;
     struct tc_block *previous; /* the block that ran before; never NULL */
-    uint64_t mode;                   /* enum tc_softpmu_mode */
+    uint64_t mode;             /* enum tc_softpmu_mode */
     /* By mode: the block that an interrupt or fault came after or into; NULL: none. */
     struct tc_block *interrupted[TC_SOFTPMU_MODES];
     /* The operand in pieces that is under way: who accesses it, what comes next. */

@@ -10,29 +10,6 @@
 /* Two-bit counters, of all histories at once. */
 #define WEAKLY_TAKEN 0xaaaaaaaau
 
-/* An order (2 bits per way, the latest used lowest) after the use of a way in it. */
-static uint8_t order_after(unsigned order, unsigned way)
-{
-    unsigned after = way;
-    unsigned shift = 2;
-    for (unsigned at = 0; at < 2 * TC_BTB_WAYS_MAX && shift < 2 * TC_BTB_WAYS_MAX; at += 2) {
-        unsigned other = order >> at & 3;
-        if (other == way)
-            continue;
-        after |= other << shift;
-        shift += 2;
-    }
-    return (uint8_t)after;
-}
-
-static void tabulate_orders(struct tc_predictor *predictor)
-{
-    for (unsigned order = 0; order < TC_BTB_ORDERS; order++) {
-        for (unsigned way = 0; way < TC_BTB_WAYS_MAX; way++)
-            predictor->used[order][way] = order_after(order, way);
-    }
-}
-
 int tc_predictor_init(struct tc_predictor *predictor, uint32_t cpu,
                       const struct tc_machine_predictor *geometry)
 {
@@ -52,7 +29,7 @@ int tc_predictor_init(struct tc_predictor *predictor, uint32_t cpu,
         tc_predictor_free(predictor);
         return -ENOMEM;
     }
-    tabulate_orders(predictor);
+    tc_recency_init();
     for (size_t set = 0; set < sets; set++) {
         predictor->sets[set] = (struct tc_btb_set){
 
@@ -75,12 +52,12 @@ static uint32_t insert(const struct tc_predictor *predictor, struct tc_btb_set *
                        struct tc_branch *branch)
 {
     uint32_t way = set->order >> (2 * (predictor->last_way)) & 3;
-    tc_btb_use(predictor, set, way);
+    tc_btb_use(set, way);
     set->tag[way] = branch->address;
     set->counters[way] = WEAKLY_TAKEN;
     set->history[way] = (uint8_t)(2 & predictor->history_mask);
-    tc_btb_remember(predictor, branch,
-                    atomic_load_explicit(&branch->ways, memory_order_relaxed), way);
+    tc_btb_remember(predictor, branch, atomic_load_explicit(&branch->ways, memory_order_relaxed),
+                    way);
     return way;
 }
 

@@ -11,9 +11,10 @@
 #include <stdint.h>
 
 #include "collector/softpmu/machine.h"
+#include "collector/softpmu/recency.h"
 #include "collector/softpmu/slots.h"
 
-#define TC_BTB_WAYS_MAX     4 /* a set is one cache line of the host */
+#define TC_BTB_WAYS_MAX     TC_RECENCY_WAYS /* a set is one cache line of the host */
 #define TC_HISTORY_BITS_MAX 4
 
 enum tc_branch_kind {
@@ -43,10 +44,8 @@ struct tc_btb_set {
     _Alignas(64) uint64_t tag[TC_BTB_WAYS_MAX]; /* address; all bits set: none */
     uint32_t counters[TC_BTB_WAYS_MAX];         /* 2 bits per history, >= 2 predicts taken */
     uint8_t history[TC_BTB_WAYS_MAX];           /* outcomes, the latest in bit 0; times 2 */
-    uint8_t order; /* ways by recency, the latest in the lowest 2 bits */
+    uint8_t order;                              /* see recency.h */
 };
-
-#define TC_BTB_ORDERS 256
 
 struct tc_predictor {
     struct tc_btb_set *sets;
@@ -60,9 +59,6 @@ struct tc_predictor {
     uint32_t stack_entries;
     uint32_t stack_top; /* next free place */
     uint32_t stack_used;
-    /* An order after the use of a way: a load is faster than working it out, or than asking whether
-     * it changes. */
-    uint8_t used[TC_BTB_ORDERS][TC_BTB_WAYS_MAX];
 };
 
 /* cpu: whose it is. -ENOMEM. */
@@ -76,19 +72,21 @@ static inline struct tc_btb_set *tc_predictor_set(const struct tc_predictor *pre
     return &predictor->sets[address >> predictor->index_shift & predictor->set_mask];
 }
 
-static inline void tc_btb_use(const struct tc_predictor *predictor, struct tc_btb_set *set,
-                              uint32_t way)
+static inline void tc_btb_use(struct tc_btb_set *set, uint32_t way)
 {
-    set->order = predictor->used[set->order][way];
+    set->order = tc_recency_after[set->order][way];
 }
 
 /* What a two-bit counter makes of an outcome, by counter | taken << 2: which of its bits flip, and
  * above them the TC_BRANCH_ bits. A table, as the host would mispredict such branches. */
-static const uint8_t tc_predictor_steps[8] = {
-    0, 1, 3 | TC_BRANCH_MISPREDICTED << 2, 1 | TC_BRANCH_MISPREDICTED << 2,
-    1 | (TC_BRANCH_TAKEN | TC_BRANCH_MISPREDICTED) << 2,
-    3 | (TC_BRANCH_TAKEN | TC_BRANCH_MISPREDICTED) << 2,
-    1 | TC_BRANCH_TAKEN << 2, TC_BRANCH_TAKEN << 2};
+static const uint8_t tc_predictor_steps[8] = {0,
+                                              1,
+                                              3 | TC_BRANCH_MISPREDICTED << 2,
+                                              1 | TC_BRANCH_MISPREDICTED << 2,
+                                              1 | (TC_BRANCH_TAKEN | TC_BRANCH_MISPREDICTED) << 2,
+                                              3 | (TC_BRANCH_TAKEN | TC_BRANCH_MISPREDICTED) << 2,
+                                              1 | TC_BRANCH_TAKEN << 2,
+                                              TC_BRANCH_TAKEN << 2};
 
 /* A conditional branch's entry learns. Returns how the branch went. */
 static inline unsigned tc_predictor_learn(const struct tc_predictor *predictor,
@@ -126,7 +124,7 @@ static inline uint32_t tc_btb_look_up(const struct tc_predictor *predictor, stru
             return way;
         tc_btb_remember(predictor, branch, ways, way);
     }
-    tc_btb_use(predictor, set, way);
+    tc_btb_use(set, way);
     return way;
 }
 

@@ -25,9 +25,11 @@ enum tc_slot {
     TC_SLOT_L1D_LOAD_MISSES,
     TC_SLOT_L1D_STORE_MISSES,
     TC_SLOT_L1D_M_OUT, /* modified lines replaced, or given up to the CPU's own fetch */
-    TC_SLOT_BRANCHES, /* by outcome, so that a branch is one addition */
-    TC_SLOT_SNOOPED_L1D_M_OUT = TC_SLOT_BRANCHES + TC_BRANCH_OUTCOMES, /* [snoop] modified lines that another CPU's access took */
-    TC_SLOT_SHARED             /* how many */
+    TC_SLOT_BRANCHES,  /* by outcome, so that a branch is one addition */
+    TC_SLOT_SNOOPED_L1D_M_OUT =
+        TC_SLOT_BRANCHES +
+        TC_BRANCH_OUTCOMES, /* [snoop] modified lines that another CPU's access took */
+    TC_SLOT_SHARED          /* how many */
 };
 
 /* One set per variant. [snoop]: added to, atomically, by the CPUs that snoop this one; the owner

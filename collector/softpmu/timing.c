@@ -13,11 +13,11 @@
     {                                                                                              \
         __VA_ARGS__, END                                                                           \
     }
-#define END         UINT32_MAX
-#define MINUS       UINT32_C(0x80000000) /* added to a slot that is subtracted */
-#define BUS_READS   V(TC_VSLOT_BUS_BRD), V(TC_VSLOT_BUS_RFO), V(TC_VSLOT_BUS_IFETCH)
-#define BUS_DATA    BUS_READS, V(TC_VSLOT_BUS_WB)
-#define MISSES_L1D  TC_SLOT_L1D_LOAD_MISSES, TC_SLOT_L1D_STORE_MISSES
+#define END        UINT32_MAX
+#define MINUS      UINT32_C(0x80000000) /* added to a slot that is subtracted */
+#define BUS_READS  V(TC_VSLOT_BUS_BRD), V(TC_VSLOT_BUS_RFO), V(TC_VSLOT_BUS_IFETCH)
+#define BUS_DATA   BUS_READS, V(TC_VSLOT_BUS_WB)
+#define MISSES_L1D TC_SLOT_L1D_LOAD_MISSES, TC_SLOT_L1D_STORE_MISSES
 
 /* Branches by how they went. */
 #define B(outcome)        (TC_SLOT_BRANCHES + (outcome))

@@ -31,8 +31,7 @@ static unsigned conditional(uint64_t address, bool backward, bool taken)
 
 static unsigned transfer(enum tc_branch_kind kind, uint64_t address, uint64_t target)
 {
-    struct tc_branch branch = {
-        .address = address, .kind = (uint8_t)kind};
+    struct tc_branch branch = {.address = address, .kind = (uint8_t)kind};
     return tc_predictor_resolve(&predictor, &branch, true, target) & ~TC_BRANCH_TAKEN;
 }
 
