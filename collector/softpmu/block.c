@@ -120,16 +120,17 @@ void tc_block_finish(struct tc_block *block, const struct tc_instruction *last, 
     block->repeats_last = last->repeats;
     block->branch.address = behind - 1;
     block->branch.backward = last->target <= virtual_address;
-    block->next_mask = block->target_mask = UINT64_MAX;
-    block->target = last->target;
+    block->successors[TC_BLOCK_TARGET] = last->target;
+    block->successors[TC_BLOCK_NEXT] = behind;
+    block->masks[TC_BLOCK_TARGET] = block->masks[TC_BLOCK_NEXT] = UINT64_MAX;
     if (geometry->physical) {
         if (((behind ^ block->start) & ~PAGE_MASK) != 0) {
-            block->next_mask = PAGE_MASK;
+            block->masks[TC_BLOCK_NEXT] = PAGE_MASK;
             known = block->start | PAGE_MASK;
         }
-        block->target = (address & ~PAGE_MASK) | (last->target & PAGE_MASK);
+        block->successors[TC_BLOCK_TARGET] = (address & ~PAGE_MASK) | (last->target & PAGE_MASK);
         if (((last->target ^ virtual_address) & ~PAGE_MASK) != 0)
-            block->target_mask = PAGE_MASK;
+            block->masks[TC_BLOCK_TARGET] = PAGE_MASK;
     }
     uint64_t fetch = geometry->fetch_block_bytes;
     uint64_t line = geometry->line_bytes;

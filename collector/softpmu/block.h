@@ -28,7 +28,7 @@ enum tc_block_end {
  * within the page only. */
 struct tc_block {
     uint64_t start;
-    uint64_t target; /* of a direct branch */
+    uint64_t successors[2]; /* by tc_block_follower: a direct branch's target; what is behind */
     struct tc_branch branch;
     /* The first and the last L1I line reached into, as far as their place is known. More than two:
      * the last is TC_BLOCK_MANY. */
@@ -43,10 +43,9 @@ struct tc_block {
     bool repeats_last;   /* the last one is; QEMU ends a block with it */
     uint16_t lines;      /* how many */
     /* Of user mode's, nothing below is read as a rule. */
-    uint64_t next_mask; /* of the address behind the block: branch.address + 1 */
-    uint64_t target_mask;
-    uint64_t last;   /* of the last instruction's first byte */
-    uint8_t sizes[]; /* of the instructions [bytes] */
+    uint64_t masks[2]; /* of the successors */
+    uint64_t last;     /* of the last instruction's first byte */
+    uint8_t sizes[];   /* of the instructions [bytes] */
 };
 
 /* No line begins here. */
@@ -80,15 +79,14 @@ void tc_block_finish(struct tc_block *block, const struct tc_instruction *last, 
 /* How many of the block's instructions are at the address and behind it; 0: none begins there. */
 uint32_t tc_block_instructions_from(const struct tc_block *block, uint64_t address);
 
-/* Whether what runs at `address` now is what follows the block in the program. */
-static inline bool tc_block_precedes(const struct tc_block *block, uint64_t address)
-{
-    return ((address ^ (block->branch.address + 1)) & block->next_mask) == 0;
-}
+/* Indices of successors. */
+enum tc_block_follower { TC_BLOCK_TARGET, TC_BLOCK_NEXT };
 
-static inline bool tc_block_targets(const struct tc_block *block, uint64_t address)
+/* Whether what runs at `address` now is that successor of the block. */
+static inline bool tc_block_leads_to(const struct tc_block *block, enum tc_block_follower which,
+                                     uint64_t address)
 {
-    return ((address ^ block->target) & block->target_mask) == 0;
+    return ((address ^ block->successors[which]) & block->masks[which]) == 0;
 }
 
 #endif

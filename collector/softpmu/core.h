@@ -189,17 +189,17 @@ static inline void tc_core_fetch(struct tc_core *core, uint64_t address)
 /* A branch that has executed. target: where it went, if taken. */
 void tc_core_branch(struct tc_core *core, struct tc_branch *branch, bool taken, uint64_t target);
 
-/* The same for a conditional branch. False, and nothing done: it is yet to enter the BTB. */
+/* The same for a conditional branch that the BTB has where it had it last: most. False, and nothing
+ * done: this one it has not. */
 static inline bool tc_core_conditional(struct tc_core *core, struct tc_branch *branch, bool taken)
 {
     struct tc_btb_set *set = tc_predictor_set(&core->predictor, branch->address);
-    uint32_t way = tc_btb_look_up(&core->predictor, set, branch);
-    unsigned outcome = TC_BRANCH_BTB_MISS | (branch->backward ? TC_BRANCH_MISPREDICTED : 0);
-    if (way != TC_BTB_NOWHERE)
-        outcome = tc_predictor_learn(&core->predictor, set, way, taken);
-    else if (taken)
+    uint32_t way = tc_btb_last_way(&core->predictor, branch);
+    if (set->tag[way] != branch->address)
         return false;
-    tc_core_count(core, TC_SLOT_BRANCHES + outcome, 1);
+    tc_btb_use(set, way);
+    tc_core_count(core, TC_SLOT_BRANCHES + tc_predictor_learn(&core->predictor, set, way, taken),
+                  1);
     return true;
 }
 

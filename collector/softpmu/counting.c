@@ -9,8 +9,8 @@ struct tc_vcpu tc_vcpus[TC_ARGUMENTS_CPUS_MAX];
 
 /* Precedes nothing: no address has all bits set. */
 static struct tc_block nothing = {
-    .next_mask = UINT64_MAX,
-    .branch = {.address = UINT64_MAX - 1},
+    .successors = {UINT64_MAX, UINT64_MAX},
+    .masks = {UINT64_MAX, UINT64_MAX},
     .last = UINT64_MAX,
     .end = TC_END_NEXT,
 };
@@ -50,7 +50,7 @@ static ALWAYS_INLINE enum passage passage_by_branch(const struct tc_block *previ
         break;
     case TC_END_CONDITIONAL:
     case TC_END_DIRECT:
-        if (tc_block_targets(previous, block->start))
+        if (tc_block_leads_to(previous, TC_BLOCK_TARGET, block->start))
             return PASSAGE_BRANCH;
         break;
     case TC_END_INDIRECT:
@@ -67,7 +67,8 @@ static ALWAYS_INLINE enum passage passage_by_branch(const struct tc_block *previ
 static ALWAYS_INLINE enum passage passage(const struct tc_block *previous,
                                           const struct tc_block *block)
 {
-    if (previous->end <= TC_END_CONDITIONAL && tc_block_precedes(previous, block->start))
+    if (previous->end <= TC_END_CONDITIONAL &&
+        tc_block_leads_to(previous, TC_BLOCK_NEXT, block->start))
         return PASSAGE_NEXT;
     enum passage how = passage_by_branch(previous, block);
     if (__builtin_expect(how != PASSAGE_OTHER, 1))
@@ -135,7 +136,7 @@ static __attribute__((noinline)) void fetch_rarely(struct tc_core *core,
 {
     uint64_t begin = block->first_line;
     for (unsigned left = block->lines; left > 0; left--) {
-        if (!tc_recent_is(&core->recent_code, begin))
+        if (tc_recent_differs(&core->recent_code, begin) != 0)
             fetch_line(core, begin);
         begin += core->line_bytes;
     }
@@ -147,9 +148,9 @@ static ALWAYS_INLINE void enter(struct tc_core *core, const struct tc_block *blo
     _Atomic uint64_t *counters = tc_core_counters(core);
     tc_core_add(&counters[TC_SLOT_INSTRUCTIONS], block->instructions);
     tc_core_add(&counters[TC_SLOT_FETCH_BLOCKS], block->fetches[goes_on]);
-    if (__builtin_expect(!(tc_recent_is(&core->recent_code, block->first_line) &
-                           tc_recent_is(&core->recent_code, block->last_line)),
-                         0))
+    uint64_t differs = tc_recent_differs(&core->recent_code, block->first_line) |
+                       tc_recent_differs(&core->recent_code, block->last_line);
+    if (__builtin_expect(differs != 0, 0))
         fetch_rarely(core, block);
 }
 
@@ -169,12 +170,30 @@ static __attribute__((noinline)) void run_rarely(struct tc_vcpu *vcpu, struct tc
         enter(vcpu->core, block, how == PASSAGE_NEXT);
 }
 
-/* After an unconditional branch within a mode. */
-static __attribute__((noinline)) void
-run_after_jump(struct tc_core *core, struct tc_block *previous, const struct tc_block *block)
+/* After a branch within a mode. */
+static __attribute__((noinline)) void run_after_branch(struct tc_core *core,
+                                                       struct tc_block *previous,
+                                                       const struct tc_block *block, bool follows)
 {
-    tc_core_branch(core, &previous->branch, true, block->start);
-    enter(core, block, false);
+    tc_core_branch(core, &previous->branch, !follows, block->start);
+    enter(core, block, follows);
+}
+
+/* After a conditional branch that the BTB has elsewhere or, if it was never taken, not at all. */
+static __attribute__((noinline)) void run_after_search(struct tc_core *core,
+                                                       struct tc_block *previous,
+                                                       const struct tc_block *block, bool follows)
+{
+    struct tc_btb_set *set = tc_predictor_set(&core->predictor, previous->branch.address);
+    if (follows && tc_btb_look_up(&core->predictor, set, &previous->branch) == TC_BTB_NOWHERE) {
+        tc_core_count(core,
+                      TC_SLOT_BRANCHES + TC_BRANCH_BTB_MISS +
+                          (previous->branch.backward ? TC_BRANCH_MISPREDICTED : 0),
+                      1);
+        enter(core, block, true);
+        return;
+    }
+    run_after_branch(core, previous, block, follows);
 }
 
 /* Most blocks: the one before ran to its end, in the same mode. All else is left to run_rarely.
@@ -187,28 +206,29 @@ static ALWAYS_INLINE void run_block(unsigned vcpu_index, void *userdata,
     struct tc_block *block = userdata;
     struct tc_block *previous = vcpu->previous;
     vcpu->previous = block;
-    bool usual = addresses == TC_ADDRESSES_VIRTUAL || block->mode == vcpu->mode;
-    /* In user mode all masks are full. */
-    bool follows = addresses == TC_ADDRESSES_VIRTUAL ? block->start == previous->branch.address + 1
-                                                     : tc_block_precedes(previous, block->start);
-    bool branches = addresses == TC_ADDRESSES_VIRTUAL ? block->start == previous->target
-                                                      : tc_block_targets(previous, block->start);
-    if (previous->end == TC_END_CONDITIONAL) {
-        usual &= follows | branches;
-        usual = usual && tc_core_conditional(core, &previous->branch, !follows);
-    } else if (previous->end == TC_END_NEXT) {
-        usual &= follows;
-    } else if (usual &
-               (previous->end == TC_END_INDIRECT || (previous->end == TC_END_DIRECT && branches))) {
-        run_after_jump(core, previous, block);
-        return;
+    bool whole_system = addresses != TC_ADDRESSES_VIRTUAL;
+    bool same_mode = !whole_system || block->mode == vcpu->mode;
+    /* By index, not by condition: the host cannot foresee which. In user mode all masks are full.
+     */
+    uint64_t next = previous->successors[TC_BLOCK_NEXT];
+    bool follows =
+        ((block->start ^ next) & (whole_system ? previous->masks[TC_BLOCK_NEXT] : UINT64_MAX)) == 0;
+    uint64_t differs = block->start ^ previous->successors[follows];
+    if (whole_system)
+        differs &= previous->masks[follows];
+    if (previous->end == TC_END_CONDITIONAL && same_mode && differs == 0) {
+        if (tc_core_conditional(core, &previous->branch, !follows))
+            enter(core, block, follows);
+        else
+            run_after_search(core, previous, block, follows);
+    } else if (previous->end == TC_END_NEXT && same_mode && follows) {
+        enter(core, block, true);
+    } else if (same_mode && (previous->end == TC_END_INDIRECT ||
+                             (previous->end == TC_END_DIRECT && differs == 0 && !follows))) {
+        run_after_branch(core, previous, block, false);
     } else {
-        usual = false;
+        run_rarely(vcpu, previous, block, whole_system);
     }
-    if (usual)
-        enter(core, block, follows);
-    else
-        run_rarely(vcpu, previous, block, addresses != TC_ADDRESSES_VIRTUAL);
 }
 
 static void virtual_block(unsigned vcpu_index, void *userdata)

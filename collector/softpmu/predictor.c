@@ -56,8 +56,7 @@ static uint32_t insert(const struct tc_predictor *predictor, struct tc_btb_set *
     set->tag[way] = branch->address;
     set->counters[way] = WEAKLY_TAKEN;
     set->history[way] = (uint8_t)(2 & predictor->history_mask);
-    tc_btb_remember(predictor, branch, atomic_load_explicit(&branch->ways, memory_order_relaxed),
-                    way);
+    tc_btb_remember(predictor, branch, way);
     return way;
 }
 

@@ -101,20 +101,25 @@ static inline unsigned tc_predictor_learn(const struct tc_predictor *predictor,
 }
 
 static inline void tc_btb_remember(const struct tc_predictor *predictor, struct tc_branch *branch,
-                                   uint32_t ways, uint32_t way)
+                                   uint32_t way)
 {
+    uint32_t ways = atomic_load_explicit(&branch->ways, memory_order_relaxed);
     uint32_t others = ways & ~(UINT32_C(3) << predictor->ways_shift);
     atomic_store_explicit(&branch->ways, others | way << predictor->ways_shift,
                           memory_order_relaxed);
 }
 
-/* The branch's way, which becomes the latest used; or TC_BTB_NOWHERE. Where it was last is looked
- * at first: the host can go on with it before it has compared. */
+static inline uint32_t tc_btb_last_way(const struct tc_predictor *predictor,
+                                       struct tc_branch *branch)
+{
+    return atomic_load_explicit(&branch->ways, memory_order_relaxed) >> predictor->ways_shift & 3;
+}
+
+/* The branch's way, which becomes the latest used; or TC_BTB_NOWHERE. */
 static inline uint32_t tc_btb_look_up(const struct tc_predictor *predictor, struct tc_btb_set *set,
                                       struct tc_branch *branch)
 {
-    uint32_t ways = atomic_load_explicit(&branch->ways, memory_order_relaxed);
-    uint32_t way = ways >> predictor->ways_shift & 3;
+    uint32_t way = tc_btb_last_way(predictor, branch);
     if (set->tag[way] != branch->address) {
         way = TC_BTB_NOWHERE - (4 * (uint32_t)(set->tag[0] == branch->address) +
                                 3 * (uint32_t)(set->tag[1] == branch->address) +
@@ -122,7 +127,7 @@ static inline uint32_t tc_btb_look_up(const struct tc_predictor *predictor, stru
                                 (uint32_t)(set->tag[3] == branch->address));
         if (way == TC_BTB_NOWHERE)
             return way;
-        tc_btb_remember(predictor, branch, ways, way);
+        tc_btb_remember(predictor, branch, way);
     }
     tc_btb_use(set, way);
     return way;

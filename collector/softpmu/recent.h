@@ -43,10 +43,10 @@ static inline struct tc_recent_line *tc_recent_at(const struct tc_recent *recent
     return (struct tc_recent_line *)(void *)(recent->lines + (address & recent->mask));
 }
 
-/* Whether the line that begins at that address may be read without further ado. */
-static inline bool tc_recent_is(const struct tc_recent *recent, uint64_t begin)
+/* 0: the line that begins at that address may be read without further ado. */
+static inline uint64_t tc_recent_differs(const struct tc_recent *recent, uint64_t begin)
 {
-    return atomic_load_explicit(&tc_recent_at(recent, begin)->load, memory_order_relaxed) == begin;
+    return atomic_load_explicit(&tc_recent_at(recent, begin)->load, memory_order_relaxed) ^ begin;
 }
 
 /* Empties the entry of the line's set; any thread. The line's own word has been changed before: the
