@@ -1,5 +1,6 @@
 /* tlscost-collect: options in, one record out. Only this file and options.c print or exit. */
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,15 +80,34 @@ static int run_sampling(const struct tc_session_options *session)
     return (int)outcome;
 }
 
+/* The first that this process may run on. */
+static int first_cpu(int *cpu, struct tc_error *err)
+{
+    cpu_set_t allowed;
+    struct tc_cpus online;
+    int rc = tc_cpus_online(&online, err);
+    if (rc != 0) {
+        return rc;
+    }
+    size_t first = 0;
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
+        while (first + 1 < online.count && !CPU_ISSET((size_t)online.ids[first], &allowed)) {
+            first++;
+        }
+    }
+    *cpu = online.ids[first];
+    return 0;
+}
+
 static int run_probe(const struct tc_session_options *options)
 {
-    struct tc_cpus online;
+    int cpu;
     struct tc_error err;
-    if (tc_cpus_online(&online, &err) != 0) {
+    if (first_cpu(&cpu, &err) != 0) {
         (void)fprintf(stderr, "tlscost-collect: %s\n", err.message);
         return TC_CANNOT;
     }
-    json_t *probe = tc_probe_build(online.ids[0], options);
+    json_t *probe = tc_probe_build(cpu, options);
     int rc = probe == NULL ? -1 : json_dumpf(probe, stdout, JSON_INDENT(2));
     json_decref(probe);
     if (rc != 0 || puts("") == EOF || fflush(stdout) != 0) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "collector/core_pmus.h"
+#include "collector/idle.h"
 #include "collector/known_loop.h"
 #include "collector/source_perf.h"
 
@@ -89,7 +90,8 @@ static void count_loop(void *context)
     tc_known_loop(LOOP_ITERATIONS);
     loop->counted = enabled && ioctl(fd, PERF_EVENT_IOC_DISABLE, 0) == 0 &&
                     read(fd, values, sizeof(values)) == (ssize_t)sizeof(values) && values[2] > 0;
-    loop->instructions = values[0];
+    loop->instructions =
+        loop->counted ? (uint64_t)tc_idle_scale(values[0], values[1], values[2]) : 0;
     (void)close(fd);
 }
 
