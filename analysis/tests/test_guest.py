@@ -163,6 +163,30 @@ def test_server_that_never_serves_is_not_taken_for_one(tmp_path: Path) -> None:
     assert guest.SERVING not in console(where)
 
 
+# What the kernel's own clock, which is not the timer's, says of the timer.
+TICKING = b"""
+look() { echo "ticks: $(cut -d ' ' -f 1 /proc/uptime) $(grep LOC: /proc/interrupts)"; }
+(sleep 2; look; sleep 0.5; look; echo looked) &
+. /cell/settings
+exec httpd -f -p "$port"
+"""
+
+
+@pytest.mark.parametrize("architecture", ["i386", "x86_64"])
+def test_timer_ticks_at_a_tenth_on_every_cpu(tmp_path: Path, architecture: str) -> None:
+    where = site(tmp_path, 2)
+    made = prepare(cell(), where, architecture)
+    with (tmp_path / "initramfs").open("ab") as more:
+        more.write(cpio.pack({"cell/start": cpio.file(TICKING)}))
+    with running(made) as process:
+        wait_for("looked", where, process)
+    looks = [line.split() for line in console(where).splitlines() if line.startswith("ticks:")]
+    assert console(where).index(guest.SERVING) < console(where).index("ticks:")
+    (begin, *first), (end, *second) = ([float(it) for it in (w[1], *w[3:5])] for w in looks)
+    for before, after in zip(first, second, strict=True):
+        assert 0.5 < (after - before) / (end - begin) / 25 < 1.5
+
+
 def test_killed_qemu_leaves_nothing(tmp_path: Path) -> None:
     where = site(tmp_path)
     made = prepare(cell(), where)

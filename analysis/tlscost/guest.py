@@ -42,6 +42,7 @@ _MAC = "52:54:00:12:34:56"
 _RAM_MIB = 128
 _SIZE_MOST = 256 << 20  # a guest's files are in its memory
 _MIB = 1 << 20
+_HELD_US = 2000  # by the host's clock, to which the guest's timer runs ten times slower
 
 
 def prepare(
@@ -129,6 +130,9 @@ def _command_line(
             made.topology.format(cpus=len(site.cpus)),
         ],
         *["-netdev", f"user,id=net,restrict=on,ipv6=off,{forward}"],
+        # Packets for the guest wait for the next of these instants. Otherwise chance decides how many
+        # of them one interrupt finds, and with that the path length.
+        *["-object", f"filter-buffer,id=held,netdev=net,queue=tx,interval={_HELD_US}"],
         # Two functions of one slot share an interrupt line: setting up another one takes 0.2 s.
         *["-device", f"virtio-net-pci,netdev=net,mac={_MAC},romfile=,addr=2.0,multifunction=on"],
         *["-device", "virtio-rng-pci,addr=2.1"],
