@@ -178,7 +178,7 @@ def test_timer_ticks_at_a_tenth_on_every_cpu(tmp_path: Path, architecture: str) 
     made = prepare(cell(), where, architecture)
     with (tmp_path / "initramfs").open("ab") as more:
         more.write(cpio.pack({"cell/start": cpio.file(TICKING)}))
-    with running(made) as process:
+    with running(made.argv) as process:
         wait_for("looked", where, process)
     looks = [line.split() for line in console(where).splitlines() if line.startswith("ticks:")]
     assert console(where).index(guest.SERVING) < console(where).index("ticks:")

@@ -130,8 +130,8 @@ def _command_line(
             made.topology.format(cpus=len(site.cpus)),
         ],
         *["-netdev", f"user,id=net,restrict=on,ipv6=off,{forward}"],
-        # Packets for the guest wait for the next of these instants. Otherwise chance decides how many
-        # of them one interrupt finds, and with that the path length.
+        # Packets for the guest wait for the next of these instants. Otherwise chance decides how
+        # many of them one interrupt finds, and with that the path length.
         *["-object", f"filter-buffer,id=held,netdev=net,queue=tx,interval={_HELD_US}"],
         # Two functions of one slot share an interrupt line: setting up another one takes 0.2 s.
         *["-device", f"virtio-net-pci,netdev=net,mac={_MAC},romfile=,addr=2.0,multifunction=on"],
