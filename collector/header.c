@@ -114,8 +114,9 @@ static json_t *build_sources(const struct tc_header *header)
         return json_pack("[o]", build_probed(header, &tc_source_softpmu));
     }
     tc_proc_report(header->system, &proc);
-    return json_pack("[o, o]", build_probed(header, &tc_source_perf),
-                     build_source(tc_source_proc.name, &proc));
+    return json_pack("[o, o, o]", build_probed(header, &tc_source_perf),
+                     build_source(tc_source_proc.name, &proc),
+                     build_probed(header, &tc_source_uncore));
 }
 
 /* What a pass counts on its first CPU it counts on each. */

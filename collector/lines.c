@@ -69,12 +69,25 @@ struct value {
     uint64_t running_ns;
 };
 
-static struct value counted_value(const struct tc_window *window, size_t slot)
+/* A slot's readings at a window's two ends. */
+struct span {
+    const struct tc_reading *begin;
+    const struct tc_reading *end;
+};
+
+static struct span span_of(const struct tc_line *line, const struct tc_window *window,
+                           const struct tc_counters *counters, size_t slot)
 {
-    const struct tc_reading *begin = &window->begin.counters[slot];
-    const struct tc_reading *end = &window->end.counters[slot];
-    return (struct value){end->raw - begin->raw, end->enabled_ns - begin->enabled_ns,
-                          end->running_ns - begin->running_ns};
+    bool memory = counters == line->meter->memory;
+    return (struct span){&(memory ? window->begin.memory : window->begin.counters)[slot],
+                         &(memory ? window->end.memory : window->end.counters)[slot]};
+}
+
+static struct value counted_value(struct span span)
+{
+    return (struct value){span.end->raw - span.begin->raw,
+                          span.end->enabled_ns - span.begin->enabled_ns,
+                          span.end->running_ns - span.begin->running_ns};
 }
 
 static bool multiplexed(struct value value)
@@ -116,35 +129,56 @@ static const char *variant_of(const struct tc_slot *slot)
     return slot->variant[0] == '\0' ? NULL : slot->variant; /* NULL: no such key */
 }
 
+/* What names a count; with what a PMU outside the cores adds. NULL: no memory. */
+static json_t *head_of(const struct tc_slot *slot, const char *source)
+{
+    bool outside = slot->unit != NULL;
+    bool placed = outside && slot->socket != TC_SLOT_NO_CPU;
+    return json_pack("{s:o, s:s, s:s, s:s*, s:s, s:s*, s:o*, s:s*, s:o*}", "cpu", cpu_of(slot),
+                     "event", slot->event, "mode", tc_mode_name(slot->mode), "variant",
+                     variant_of(slot), "source", source, "pmu", outside ? slot->pmu : NULL,
+                     "socket", placed ? json_integer(slot->socket) : NULL, "unit", slot->unit,
+                     "scale", outside ? json_real(slot->scale) : NULL);
+}
+
+/* Both objects become the result. */
+static json_t *joined(json_t *head, json_t *rest)
+{
+    bool whole = head != NULL && rest != NULL && json_object_update(head, rest) == 0;
+    json_decref(rest);
+    if (!whole) {
+        json_decref(head);
+        return NULL;
+    }
+    return head;
+}
+
 static json_t *no_count(const struct tc_slot *slot, const char *source, enum tc_status status,
                         const char *reason)
 {
-    return json_pack("{s:o, s:s, s:s, s:s*, s:s, s:n, s:n, s:n, s:n, s:n, s:s, s:s}", "cpu",
-                     cpu_of(slot), "event", slot->event, "mode", tc_mode_name(slot->mode),
-                     "variant", variant_of(slot), "source", source, "raw", "corrected",
-                     "enabled_ns", "running_ns", "origin", "status", tc_status_name(status),
-                     "reason", reason);
+    return joined(head_of(slot, source),
+                  json_pack("{s:n, s:n, s:n, s:n, s:n, s:s, s:s}", "raw", "corrected", "enabled_ns",
+                            "running_ns", "origin", "status", tc_status_name(status), "reason",
+                            reason));
 }
 
 static json_t *a_count(const struct tc_slot *slot, const char *source, struct value value,
                        json_t *corrected, enum tc_origin origin)
 {
-    return json_pack("{s:o, s:s, s:s, s:s*, s:s, s:o, s:o, s:o, s:o, s:s, s:s, s:n}", "cpu",
-                     cpu_of(slot), "event", slot->event, "mode", tc_mode_name(slot->mode),
-                     "variant", variant_of(slot), "source", source, "raw", number(value.raw),
-                     "corrected", corrected, "enabled_ns", number(value.enabled_ns), "running_ns",
-                     number(value.running_ns), "origin", tc_origin_name(origin), "status",
-                     tc_status_name(TC_STATUS_OK), "reason");
+    return joined(head_of(slot, source),
+                  json_pack("{s:o, s:o, s:o, s:o, s:s, s:s, s:n}", "raw", number(value.raw),
+                            "corrected", corrected, "enabled_ns", number(value.enabled_ns),
+                            "running_ns", number(value.running_ns), "origin",
+                            tc_origin_name(origin), "status", tc_status_name(TC_STATUS_OK),
+                            "reason"));
 }
 
 /* A counter's 64 bits last for centuries and the kernel sees to narrower hardware's wrapping: what
  * went backwards was lost on its way, and a difference would be a huge number. */
-static bool went_back(const struct tc_window *window, size_t slot)
+static bool went_back(struct span span)
 {
-    const struct tc_reading *begin = &window->begin.counters[slot];
-    const struct tc_reading *end = &window->end.counters[slot];
-    return end->raw < begin->raw || end->enabled_ns < begin->enabled_ns ||
-           end->running_ns < begin->running_ns;
+    return span.end->raw < span.begin->raw || span.end->enabled_ns < span.begin->enabled_ns ||
+           span.end->running_ns < span.begin->running_ns;
 }
 
 static bool never_ran(struct value value)
@@ -159,23 +193,26 @@ static bool holds_the_loads(const struct tc_line *line, const struct tc_slot *sl
     return line->overlap && slot->cpu != TC_SLOT_NO_CPU;
 }
 
-static json_t *event_count(const struct tc_line *line, size_t i)
+static json_t *event_count(const struct tc_line *line, const struct tc_counters *counters, size_t i)
 {
-    const struct tc_slot *slot = &line->meter->counters->slots[i];
-    const char *source = line->meter->counters->source->name;
+    const struct tc_slot *slot = &counters->slots[i];
+    const char *source = counters->source->name;
+    double scale = slot->unit == NULL ? 1 : slot->scale;
     if (holds_the_loads(line, slot)) {
         return no_count(slot, source, TC_STATUS_OVERLAP, overlap_reason);
     }
     if (slot->status != TC_STATUS_OK) {
         return no_count(slot, source, slot->status, slot->reason);
     }
-    if (went_back(line->window, i) || (line->idle != NULL && went_back(line->idle, i))) {
+    struct span here = span_of(line, line->window, counters, i);
+    struct span quiet = line->idle == NULL ? here : span_of(line, line->idle, counters, i);
+    if (went_back(here) || went_back(quiet)) {
         return no_count(slot, source, TC_STATUS_FAILED,
                         "the counter went backwards between two readings; did its CPU go offline, "
                         "or the virtual machine migrate? measure again");
     }
-    struct value value = counted_value(line->window, i);
-    struct value idle = line->idle == NULL ? value : counted_value(line->idle, i);
+    struct value value = counted_value(here);
+    struct value idle = counted_value(quiet);
     if (never_ran(value) || never_ran(idle)) {
         return no_count(slot, source, TC_STATUS_FAILED,
                         "the kernel never put it on a counter; is another program counting?");
@@ -183,8 +220,9 @@ static json_t *event_count(const struct tc_line *line, size_t i)
     json_t *corrected =
         line->idle == NULL
             ? json_null()
-            : json_real(tc_idle_correct(whole_count(value), whole_count(idle),
-                                        elapsed_ns(line->idle), corrected_ns(line, slot->cpu)));
+            : json_real(scale * tc_idle_correct(whole_count(value), whole_count(idle),
+                                                elapsed_ns(line->idle),
+                                                corrected_ns(line, slot->cpu)));
     return a_count(slot, source, value, corrected,
                    multiplexed(value) ? TC_ORIGIN_SCALED : slot->origin);
 }
@@ -228,7 +266,11 @@ static json_t *build_counts(const struct tc_line *line)
     json_t *list = json_array();
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < line->meter->counters->slots_count; i++) {
-        rc = json_array_append_new(list, event_count(line, i));
+        rc = json_array_append_new(list, event_count(line, line->meter->counters, i));
+    }
+    const struct tc_counters *memory = line->meter->memory;
+    for (size_t i = 0; rc == 0 && memory != NULL && i < memory->slots_count; i++) {
+        rc = json_array_append_new(list, event_count(line, memory, i));
     }
     for (size_t i = 0; rc == 0 && i < line->cpus->count; i++) {
         rc = json_array_append_new(list, ref_cycles_count(line, i));

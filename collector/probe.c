@@ -107,6 +107,16 @@ static json_t *build_proc(const struct tc_cpus *cpu)
     return build_source(&tc_source_proc, &report, whole_or_null(events, rc));
 }
 
+static json_t *build_uncore(const struct tc_cpus *cpu)
+{
+    struct tc_source_report report;
+    const struct tc_source_request request = {.cpus = cpu};
+    json_t *events = json_array();
+    tc_source_uncore.probe(cpu->ids[0], &report);
+    int rc = add_events(events, &tc_source_uncore, &request);
+    return build_source(&tc_source_uncore, &report, whole_or_null(events, rc));
+}
+
 /* The kinds of CPU, where the machine has several: [{name, cpus}]. */
 static json_t *build_kinds(void)
 {
@@ -159,8 +169,9 @@ json_t *tc_probe_build(int cpu, const struct tc_session_options *options)
     const struct tc_cpus one = {.count = 1, .ids = {cpu}};
     const char *tsc_how = NULL;
     uint64_t tsc_hz = tc_provenance_tsc_hz(&tsc_how);
-    return json_pack("{s:s, s:{s:s, s:s}, s:[o, o], s:o, s:o, s:o}", "schema", "tlscost-probe/1",
+    return json_pack("{s:s, s:{s:s, s:s}, s:[o, o, o], s:o, s:o, s:o}", "schema", "tlscost-probe/1",
                      "program", "version", TC_VERSION, "build", TC_BUILD_NAME, "sources",
-                     build_perf(&one, options), build_proc(&one), "pmu", build_pmu(cpu), "host",
-                     tc_host_build(cpu), "provenance", tc_provenance_build(tsc_hz, tsc_how));
+                     build_perf(&one, options), build_proc(&one), build_uncore(&one), "pmu",
+                     build_pmu(cpu), "host", tc_host_build(cpu), "provenance",
+                     tc_provenance_build(tsc_hz, tsc_how));
 }

@@ -87,6 +87,7 @@ static void close_session(struct tc_session *session)
         }
     }
     session->observing->close(session->system);
+    tc_source_uncore.close(session->memory);
     tc_page_close(&session->page);
     tc_softpmu_unmap(&session->softpmu);
     tc_paged_close(&session->load_command);

@@ -14,6 +14,7 @@ struct tc_meter tc_session_meter(const struct tc_session *session, size_t pass, 
 {
     return (struct tc_meter){.counters = session->counters[pass],
                              .system = session->system,
+                             .memory = session->memory,
                              .page = loaded ? &session->page : NULL,
                              .cpus = session->cpus->count};
 }

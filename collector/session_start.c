@@ -70,6 +70,9 @@ int tc_session_open_counters(struct tc_session *session, pid_t command, pid_t ke
                                         .pid = keeper,
                                         .interface = interface};
     int rc = session->observing->open(&session->system, &request, err);
+    if (rc == 0 && session->options->simulated_cpus.count == 0) {
+        rc = tc_source_uncore.open(&session->memory, &request, err);
+    }
     request.pid = command;
     for (size_t i = 0; rc == 0 && i < session->passes_count; i++) {
         request.events = session->passes[i].events;

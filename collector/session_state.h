@@ -31,7 +31,8 @@ struct tc_session {
     enum tc_scope scope;
     struct tc_counters *counters[TC_PASSES_MAX];
     struct tc_counters *system;
-    struct tc_window *idle; /* one per pass */
+    struct tc_counters *memory; /* NULL: a simulated machine */
+    struct tc_window *idle;     /* one per pass */
     bool overlap;
     uint64_t window_ns;
     uint64_t tsc_hz;

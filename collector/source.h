@@ -41,9 +41,10 @@ enum tc_depth {
     TC_DEPTH_END     /* everything: at a window's two ends */
 };
 
-#define TC_REASON_MAX  256
-#define TC_SLOT_NO_CPU (-1)
-#define TC_VARIANT_MAX 48
+#define TC_REASON_MAX   256
+#define TC_SLOT_NO_CPU  (-1)
+#define TC_VARIANT_MAX  48
+#define TC_PMU_NAME_MAX 64
 
 /* One counted value. reason is empty where status is TC_STATUS_OK; variant where the value is not
  * one of several variants' of a simulated machine. */
@@ -53,6 +54,12 @@ struct tc_slot {
     enum tc_origin origin;
     enum tc_mode mode;
     int cpu; /* TC_SLOT_NO_CPU: the machine's or the process tree's */
+    /* Of a PMU outside the cores (else empty, 0 and NULL): its name, the socket whose it is
+     * (TC_SLOT_NO_CPU: not told), and what a count is. */
+    char pmu[TC_PMU_NAME_MAX];
+    int socket;
+    double scale; /* units per count */
+    const char *unit;
     enum tc_status status;
     char reason[TC_REASON_MAX];
 };
@@ -147,6 +154,7 @@ struct tc_source {
 
 extern const struct tc_source tc_source_perf;
 extern const struct tc_source tc_source_proc;
+extern const struct tc_source tc_source_uncore;
 extern const struct tc_source tc_source_softpmu;
 extern const struct tc_source tc_source_softpmu_system;
 

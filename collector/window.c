@@ -28,6 +28,10 @@ static bool open_snapshot(struct tc_snapshot *snapshot, const struct tc_meter *m
     snapshot->counters = calloc(meter->counters->slots_count, sizeof(*snapshot->counters));
     snapshot->system = calloc(meter->system->slots_count, sizeof(*snapshot->system));
     bool whole = snapshot->counters != NULL && snapshot->system != NULL;
+    if (whole && meter->memory != NULL) {
+        snapshot->memory = calloc(meter->memory->slots_count, sizeof(*snapshot->memory));
+        whole = snapshot->memory != NULL;
+    }
     for (int i = 0; whole && latency_len > 0 && i < TC_LATENCY_KINDS; i++) {
         snapshot->latency[i] = calloc(latency_len, sizeof(int64_t));
         whole = snapshot->latency[i] != NULL;
@@ -39,6 +43,7 @@ static void close_snapshot(struct tc_snapshot *snapshot)
 {
     free(snapshot->counters);
     free(snapshot->system);
+    free(snapshot->memory);
     for (int i = 0; i < TC_LATENCY_KINDS; i++) {
         free(snapshot->latency[i]);
     }
@@ -99,7 +104,12 @@ static int take_snapshot(struct tc_snapshot *snapshot, const struct tc_meter *me
     if (meter->page != NULL) {
         tc_page_sum(meter->page, snapshot->counts);
     }
-    rc = meter->system->source->read(meter->system, TC_DEPTH_END, snapshot->system, err);
+    if (meter->memory != NULL) {
+        rc = meter->memory->source->read(meter->memory, TC_DEPTH_END, snapshot->memory, err);
+    }
+    if (rc == 0) {
+        rc = meter->system->source->read(meter->system, TC_DEPTH_END, snapshot->system, err);
+    }
     for (int i = 0; rc == 0 && meter->page != NULL && i < TC_LATENCY_KINDS; i++) {
         tc_page_sum_histogram(meter->page, (enum tc_latency)i, snapshot->latency[i]);
     }

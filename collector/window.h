@@ -14,6 +14,7 @@
 struct tc_meter {
     struct tc_counters *counters;
     struct tc_counters *system;
+    struct tc_counters *memory; /* read at the ends only; NULL: a simulated machine */
     const struct tc_page *page; /* NULL: no load runs */
     size_t cpus;                /* of the set that proc was opened for */
 };
@@ -33,6 +34,7 @@ struct tc_snapshot {
     uint64_t counted_ns; /* when the last counter had been read */
     struct tc_reading *counters;
     struct tc_reading *system;
+    struct tc_reading *memory; /* NULL where the meter has none */
     uint64_t counts[TC_COUNT_KINDS];
     int64_t *latency[TC_LATENCY_KINDS]; /* hist_counts_len words each; NULL without a page */
 };

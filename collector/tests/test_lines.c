@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "collector/source_proc.h"
+#include "collector/source_uncore.h"
 #include "collector/tests/check.h"
 
 #define MS UINT64_C(1000000)
@@ -29,6 +30,7 @@ static void measure(struct tc_window *window, struct tc_meter *meter)
     assert_int_equal(tc_events_parse("page-faults:u", events, &request.events_count, NULL), 0);
     assert_int_equal(tc_source_perf.open(&meter->counters, &request, NULL), 0);
     assert_int_equal(tc_source_proc.open(&meter->system, &request, NULL), 0);
+    assert_int_equal(tc_uncore_open(&meter->memory, "/nowhere", "/nowhere", NULL), 0);
     assert_int_equal(tc_window_open(window, meter, &rule, NULL), 0);
     assert_int_equal(tc_source_perf.start(meter->counters, NULL), 0);
     assert_int_equal(tc_window_run(window, meter, watch, NULL, NULL), 0);
@@ -39,12 +41,16 @@ static void drop(struct tc_window *window, struct tc_meter *meter)
     tc_window_close(window);
     tc_source_perf.close(meter->counters);
     tc_source_proc.close(meter->system);
+    tc_source_uncore.close(meter->memory);
 }
 
-/* The line of the window, with its own idle window's in `idle` (which may be itself). */
-static json_t *count_of(const struct tc_window *window, const struct tc_meter *meter,
-                        const struct tc_window *idle)
+/* A count of the window's line, with its own idle window's in `idle` (which may be itself). */
+static json_t *count_called(const char *event, const struct tc_window *window,
+                            const struct tc_meter *meter, const struct tc_window *idle)
 {
+    size_t i;
+    json_t *count = NULL;
+    json_t *each;
     json_t *notes = json_array();
     const struct tc_line line = {.type = "window",
                                  .window = window,
@@ -54,10 +60,21 @@ static json_t *count_of(const struct tc_window *window, const struct tc_meter *m
                                  .notes = notes};
     json_t *object = tc_line_build(&line);
     assert_non_null(object);
-    json_t *count = json_incref(json_array_get(json_object_get(object, "counts"), 0));
+    json_array_foreach(json_object_get(object, "counts"), i, each)
+    {
+        const char *name = json_string_value(json_object_get(each, "event"));
+        count = count == NULL && strcmp(name, event) == 0 ? json_incref(each) : count;
+    }
+    assert_non_null(count);
     json_decref(object);
     json_decref(notes);
     return count;
+}
+
+static json_t *count_of(const struct tc_window *window, const struct tc_meter *meter,
+                        const struct tc_window *idle)
+{
+    return count_called("page-faults", window, meter, idle);
 }
 
 static void give(struct tc_window *window, struct tc_reading begin, struct tc_reading end)
@@ -143,9 +160,47 @@ static void is_scaled_where_another_shared_the_counter(void **state)
     drop(&window, &meter);
 }
 
+/* 1000 counts in half of the time, of 64 bytes each. */
+static void memory_traffic_is_in_bytes_of_a_socket(void **state)
+{
+    (void)state;
+    struct tc_window window;
+    struct tc_meter meter;
+    measure(&window, &meter);
+    struct tc_slot *slot = &meter.memory->slots[0];
+    json_t *count = count_called("memory_read_bytes", &window, &meter, NULL);
+    assert_string_equal(text(count, "status"), "unsupported");
+    assert_string_equal(text(count, "source"), "uncore");
+    assert_non_null(strstr(text(count, "reason"), "no memory controller's PMU"));
+    assert_true(json_is_null(json_object_get(count, "corrected")));
+    json_decref(count);
+    slot->status = TC_STATUS_OK;
+    slot->unit = "bytes";
+    slot->scale = 64;
+    slot->socket = 1;
+    (void)snprintf(slot->pmu, sizeof(slot->pmu), "uncore_imc_3");
+    window.begin.memory[0] = (struct tc_reading){.raw = 5};
+    window.end.memory[0] = (struct tc_reading){.raw = 1005, .enabled_ns = 2000, .running_ns = 1000};
+    struct tc_window idle = window;
+    struct tc_reading nothing[2][2] = {{{0}}, {{.enabled_ns = 1000, .running_ns = 1000}}};
+    idle.begin.memory = nothing[0];
+    idle.end.memory = nothing[1];
+    count = count_called("memory_read_bytes", &window, &meter, &idle);
+    assert_string_equal(text(count, "origin"), "scaled");
+    assert_string_equal(text(count, "unit"), "bytes");
+    assert_string_equal(text(count, "pmu"), "uncore_imc_3");
+    assert_int_equal(json_integer_value(json_object_get(count, "socket")), 1);
+    assert_int_equal(json_integer_value(json_object_get(count, "raw")), 1000);
+    assert_true(json_real_value(json_object_get(count, "scale")) == 64);
+    assert_true(json_real_value(json_object_get(count, "corrected")) == 128000);
+    json_decref(count);
+    drop(&window, &meter);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_traffic_is_in_bytes_of_a_socket),
         cmocka_unit_test(is_null_where_a_count_means_nothing),
         cmocka_unit_test(is_scaled_where_another_shared_the_counter),
     };
