@@ -257,6 +257,8 @@ def test_formulas_can_only_do_arithmetic(formula):
 
 def test_every_formula_of_the_dictionary_evaluates():
     for formula in dictionary.load("generic"):
+        if formula.formula is None:
+            continue
         counts = pd.DataFrame([range(2, 2 + len(formula.events))], columns=formula.events)
         assert np.isfinite(formula.evaluate(counts).iloc[0]), formula.name
 

@@ -130,12 +130,14 @@ def _cpu(probe: Probe) -> str:
     return f"{model} ({named})" if model and named else model or named or "unknown"
 
 
-def _source(event: str) -> Literal["perf", "proc", "load", "clock"]:
+def _source(event: str) -> Literal["perf", "proc", "uncore", "load", "clock"]:
     """Where a formula's event comes from; frame.py and metrics.py give them their names."""
     if event in {"elapsed_ns", "cpu_elapsed_ns", "server_rss_bytes"} or event.startswith("load_"):
         return "load"
     if event == "ref_cycles":
         return "clock"
+    if event in {"memory_read_bytes", "memory_write_bytes", "memory_bytes"}:
+        return "uncore"
     return "proc" if event.startswith(("cpu_", "system_")) else "perf"
 
 
