@@ -191,7 +191,8 @@ static void uncore_probe(int cpu, struct tc_source_report *report)
     struct tc_counters *counters = NULL;
     struct tc_error err;
     (void)cpu; /* the kernel names the CPUs that it is counted on */
-    if (tc_uncore_open(&counters, TC_UNCORE_PMUS, TC_UNCORE_CPUS, &err) != 0) {
+    int rc = tc_uncore_open(&counters, TC_UNCORE_PMUS, TC_UNCORE_CPUS, &err);
+    if (rc != 0 || counters == NULL) {
         *report = (struct tc_source_report){.scope = TC_SCOPE_CPU};
         (void)snprintf(report->reason, sizeof(report->reason), "%.*s", TC_REASON_MAX - 1,
                        err.message);
