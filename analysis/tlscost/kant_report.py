@@ -272,9 +272,9 @@ def claims_table(judgements: list[Judgement]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "the paper says": [f"{one.statement} ({one.where})" for one in judgements],
+            "verdict": [_MARKS[one.verdict] for one in judgements],
             "published": [one.published for one in judgements],
             "ours": [one.ours or "" for one in judgements],
-            "verdict": [_MARKS[one.verdict] for one in judgements],
             "in its own tables": [_MARKS[one.published_verdict] for one in judgements],
             "why": [one.reason for one in judgements],
         }
