@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from hypothesis import settings
+from serve import need, program
 
 # No deadlines: machines are shared, and a pause of theirs is no finding.
 settings.register_profile("untimed", settings(), deadline=None)
@@ -35,3 +39,21 @@ def children() -> set[int]:
         for task in Path("/proc/self/task").glob("*/children")
         for pid in task.read_text().split()
     }
+
+
+@pytest.fixture
+def as_nobody() -> Iterator[tuple[list[str], Path]]:
+    """Words that run a command as an ordinary user, and a directory of that user's.
+
+    The programs are copied, since their directory may be closed to others.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    setpriv = need("setpriv")
+    with tempfile.TemporaryDirectory(prefix="tlscost-nobody-") as name:
+        directory = Path(name)
+        directory.chmod(0o777)
+        for program_name in ("tlscost-collect", "tlscost-serve", "tlscost-load"):
+            shutil.copy(program(program_name), directory)
+        words = [setpriv, "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+        yield [*words, "--bounding-set=-all", "--inh-caps=-all"], directory

@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -407,23 +406,6 @@ def test_bad_input_is_refused_at_once(tmp_path: Path, options: list[str], said: 
 
 def test_a_load_without_a_page_is_refused(tmp_path: Path) -> None:
     run(command(tmp_path / "r.jsonl", 8443, ["true"], ["true"]), 2, "{page}")
-
-
-@pytest.fixture
-def as_nobody() -> Iterator[tuple[list[str], Path]]:
-    """Words that run a command as an ordinary user, and a directory of that user's.
-
-    The programs are copied, since their directory may be closed to others.
-    """
-    if shutil.which("setpriv") is None:
-        pytest.skip("setpriv is not installed")
-    directory = Path(tempfile.mkdtemp(prefix="tlscost-nobody-"))
-    directory.chmod(0o777)
-    for name in ("tlscost-collect", "tlscost-serve", "tlscost-load"):
-        shutil.copy(program(name), directory)
-    words = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
-    yield [*words, "--bounding-set=-all", "--inh-caps=-all"], directory
-    shutil.rmtree(directory)
 
 
 @needs_root

@@ -281,6 +281,27 @@ def test_this_machine() -> None:
         assert "simulated-machine" in {finding["id"] for finding in said["findings"]}
 
 
+def test_this_machine_as_an_ordinary_user(as_nobody: tuple[list[str], Path]) -> None:
+    paranoid = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
+    if paranoid < 1:
+        pytest.skip(f"kernel.perf_event_paranoid is {paranoid}: an ordinary user counts CPUs")
+    words, directory = as_nobody
+    sets = ",".join(doctor.events(doctor.formulas()))
+    argv = [*words, str(directory / "tlscost-collect"), "--probe", "--events", sets]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    said = doctor.diagnose(Probe.model_validate_json(done.stdout))
+    findings = {finding.id: finding for finding in said.findings}
+    assert {"perf-permission", "network-namespaces", "idle-clock"} <= set(findings)
+    assert f"perf_event_paranoid is {paranoid}" in findings["perf-permission"].message
+    metrics = {metric.metric: metric for metric in said.metrics}
+    assert metrics["throughput"].quality == "exact"
+    if not said.pmu_present:
+        assert metrics["path_length"].quality == "undefined"
+    if paranoid > 1:
+        assert metrics["page_faults"].quality == "not permitted"
+        assert "CAP_PERFMON" in metrics["page_faults"].reason
+
+
 def test_a_probe_from_elsewhere(tmp_path: Path) -> None:
     file = tmp_path / "probe.json"
     file.write_text(json.dumps(altered({"host.perf.nmi_watchdog": 1})))

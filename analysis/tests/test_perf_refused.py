@@ -9,10 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +31,8 @@ WAYS = {
     "ENOSYS": ("unsupported", "CONFIG_PERF_EVENTS"),
 }
 SILENT = "broken PMU: it accepts events but counted 0 instructions in a loop of 200000"
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 def supervised(answer: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -110,7 +109,7 @@ def test_a_pmu_that_counts_nothing_is_broken_and_null(tmp_path: Path) -> None:
     assert counts[SOFTWARE]["raw"] is not None
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: whole CPUs are counted")
+@needs_root
 def test_too_few_files_for_the_events(tmp_path: Path) -> None:
     record = tmp_path / "r.jsonl"
     argv = [need("prlimit"), "--nofile=14:14", program("tlscost-collect"), "--sample-only"]
@@ -123,12 +122,13 @@ def test_too_few_files_for_the_events(tmp_path: Path) -> None:
     assert all((count["status"], count["raw"]) == ("failed", None) for count in without)
 
 
-def test_the_kernels_part_is_not_an_ordinary_users(as_nobody: list[str]) -> None:
+def test_the_kernels_part_is_not_an_ordinary_users(as_nobody: tuple[list[str], Path]) -> None:
     """By the real kernel.perf_event_paranoid, which is left as it is."""
     paranoid = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
     if paranoid < 2:
         pytest.skip(f"kernel.perf_event_paranoid is {paranoid}: an ordinary user may")
-    argv = [*as_nobody, "--probe", "--events", EVENTS]
+    words, directory = as_nobody
+    argv = [*words, str(directory / "tlscost-collect"), "--probe", "--events", EVENTS]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
     probe = json.loads(done.stdout)
     assert probe["host"]["user"]["uid"] == 65534
@@ -138,15 +138,32 @@ def test_the_kernels_part_is_not_an_ordinary_users(as_nobody: list[str]) -> None
         assert events_of(probe)[SOFTWARE]["status"] == "ok"
 
 
-@pytest.fixture
-def as_nobody() -> Iterator[list[str]]:
-    """The collector, where another user can reach it, and the words before it."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        directory.chmod(0o755)
-        shutil.copy(program("tlscost-collect"), directory)
-        words = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
-        words += ["--bounding-set=-all", "--inh-caps=-all"]
-        yield [*words, str(directory / "tlscost-collect")]
+@needs_root
+def test_cpus_of_different_kinds_are_no_set(tmp_path: Path) -> None:
+    """In a mount namespace of its own /sys is a hybrid machine's; the CPUs are this one's."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("needs two CPUs")
+    devices = Path("/sys/bus/event_source/devices")
+    fake = tmp_path / "devices"
+    for name, number, cpu in (("cpu_core", 4, cpus[0]), ("cpu_atom", 10, cpus[1])):
+        (fake / name).mkdir(parents=True)
+        (fake / name / "type").write_text(f"{number}\n")
+        (fake / name / "cpus").write_text(f"{cpu}\n")
+    record = tmp_path / "r.jsonl"
+
+    def sample(cpu_list: str) -> subprocess.CompletedProcess[str]:
+        collect = f"{program('tlscost-collect')} --sample-only --duration-s 0.2 --record {record}"
+        script = f"mount --bind {fake} {devices} && exec {collect} --cpus {cpu_list}"
+        argv = [need("unshare"), "--mount", "--propagation", "private", "sh", "-c", script]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+    mixed = sample(f"{cpus[0]},{cpus[1]}")
+    assert mixed.returncode == 2
+    said = f"CPU {cpus[0]} is counted by cpu_core, CPU {cpus[1]} by cpu_atom"
+    assert said in mixed.stderr
+    assert "name CPUs of one kind" in mixed.stderr
+    assert not record.exists()
+    alone = sample(str(cpus[1]))
+    assert (alone.returncode, alone.stderr) == (0, "")
+    assert counts_of(record)["cpu-clock", "uk"]["status"] == "ok"
