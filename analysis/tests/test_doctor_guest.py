@@ -13,6 +13,7 @@ from tlscost.probe import read
 
 LEVELS = ("3", "2", "1", "0", "-1")
 USERS = ("root", "nobody")
+NEOVERSE_N1 = {"CPU implementer": "0x41", "CPU part": "0xd0c"}
 
 Diagnoses = dict[tuple[str, str], doctor.Diagnosis]
 
@@ -20,7 +21,7 @@ Diagnoses = dict[tuple[str, str], doctor.Diagnosis]
 @pytest.fixture(scope="module")
 def diagnoses(tmp_path_factory: pytest.TempPathFactory) -> Diagnoses:
     """One boot: by user and level."""
-    sets = ",".join(doctor.events(doctor.formulas()))
+    sets = ",".join(doctor.events(doctor.formulas(NEOVERSE_N1)))
     probe = f"/bin/tlscost-collect --probe --events '{sets}'"
     script = "".join(
         f"echo {level} >/proc/sys/kernel/perf_event_paranoid\n"

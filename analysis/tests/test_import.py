@@ -96,6 +96,7 @@ def test_processes_need_no_idle_correction(tmp_path):
     perf.write_text("3000000,,instructions,1000000000,100.00,,\n")
     out = tmp_path / "out"
     options = ("--transactions", 100, "--cpus", 1, "--seconds", 2, "--scope", "process")
+    options += ("--uarch", "skylake_server")
     [item] = imported(out, perf, *options)
     assert item.header.placement.server_cpus is None
     row = metrics(out)["path_length"]

@@ -4,7 +4,7 @@ Each metric of the dictionary is judged by trying its events; each setting that 
 is a finding. The facts are the collector's (tlscost.probe): another machine's can be judged, too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from tlscost.dictionary import Formula
 from tlscost.findings import Finding, Fine, examine, hypervisor
 from tlscost.machine import NATIVE
 from tlscost.probe import Probe, Said, run
+from tlscost.uarch import identity_here
 
 __all__ = ["Diagnosis", "Judged", "diagnose", "events", "formulas", "look", "to_json"]
 
@@ -76,7 +77,7 @@ def look() -> Diagnosis:
     TlscostError
         The collector is not there, or cannot look.
     """
-    return diagnose(run(events(formulas())))
+    return diagnose(run(events(formulas(identity_here()))))
 
 
 def diagnose(probe: Probe) -> Diagnosis:
@@ -90,7 +91,7 @@ def diagnose(probe: Probe) -> Diagnosis:
         pmu_present=probe.pmu.exists,
         pmu_reason=pmu.message if pmu else None,
         counters=probe.pmu.counters,
-        metrics=tuple(_judge_all(probe, formulas())),
+        metrics=tuple(_judge_all(probe, formulas(probe.provenance.cpu_identity))),
         findings=findings,
         fine=tuple(one for one in said if isinstance(one, Fine)),
     )
@@ -118,9 +119,9 @@ def events(ways: Sequence[Formula]) -> list[str]:
     return list(dict.fromkeys(name for name in named if _source(name) == "perf"))
 
 
-def formulas() -> list[Formula]:
-    """Return the ways to this machine's metrics, best first."""
-    return [formula for name in dictionary.files_for(NATIVE) for formula in dictionary.load(name)]
+def formulas(identity: Mapping[str, str]) -> Sequence[Formula]:
+    """Return the ways to a machine's metrics, best first, by what its CPU says of itself."""
+    return dictionary.formulas(dictionary.files_for(NATIVE, dictionary.recognise(identity)))
 
 
 def _cpu(probe: Probe) -> str:

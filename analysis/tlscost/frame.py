@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pandera.pandas as pa
 
-from tlscost import record
+from tlscost import dictionary, record
 from tlscost.errors import TlscostError
 
 __all__ = ["CELL_COLUMNS", "SCHEMA", "check", "from_records", "load", "record_paths"]
@@ -36,6 +36,7 @@ SCHEMA = pa.DataFrameSchema(
         "repetition": pa.Column("int64"),
         "overlap": pa.Column(nullable=True),
         "not_corrected": pa.Column(nullable=True),
+        "uarch": pa.Column(nullable=True),
         "clock_hz": pa.Column("float64", nullable=True),
         "bus_clock_hz": pa.Column("float64", nullable=True),
         "window": pa.Column("int64", pa.Check.ge(0)),
@@ -122,6 +123,7 @@ def load(paths: Iterable[Path | str]) -> pd.DataFrame:
         `transactions` is null where nobody counted any.
         `cpu` is null for what belongs to the whole server or machine; `idle_ns` [ns] is then the
         sum over the server's CPUs. Latency rows hold a `histogram` instead of a value.
+        `uarch` is the microarchitecture, null where no file of the dictionary is about it.
         `variant` is null but for what differs between a simulated machine's variants; `clock_hz`
         and `bus_clock_hz` are that machine's, null for this one.
     """
@@ -191,9 +193,18 @@ def _run_columns(item: record.Record) -> dict[str, Any]:
         "repetition": cell.repetition,
         "overlap": _overlap(item.header.placement),
         "not_corrected": item.header.imported.not_corrected if item.header.imported else None,
+        "uarch": None if machine else _uarch(item.header.provenance),
         "clock_hz": float(machine.clock_hz) if machine else None,
         "bus_clock_hz": float(machine.bus_clock_hz) or None if machine else None,
     }
+
+
+def _uarch(provenance: dict[str, Any]) -> str | None:
+    """Return the microarchitecture by the record's word or the CPU's identity; None: unknown."""
+    said = provenance.get("microarchitecture")
+    if said is not None:
+        return str(said)
+    return dictionary.recognise(provenance.get("cpu_identity") or {})
 
 
 def _overlap(placement: record.Placement) -> str | None:

@@ -175,7 +175,7 @@ def _known(uarch: str | None) -> dict[str, str]:
     """Return the names of the metric dictionary's events for a microarchitecture."""
     from tlscost import dictionary, perf_events
 
-    formulas = [one for name in dictionary.files_for("native") for one in dictionary.load(name)]
+    formulas = dictionary.formulas(dictionary.files_for("native", uarch))
     return perf_events.known_names(event for formula in formulas for event in formula.events)
 
 

@@ -204,7 +204,13 @@ def _from_formulas(frame: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
     runs = frame.drop_duplicates("record").set_index("record")
     unknown = frame.loc[frame["transactions"].isna(), "record"]
     runs["transactions_unknown"] = runs.index.isin(unknown)
-    files = runs["machine"].astype("str").map(dictionary.files_for)
+    files = pd.Series(
+        [
+            dictionary.files_for(machine, uarch)
+            for machine, uarch in zip(runs["machine"].astype("str"), runs["uarch"], strict=True)
+        ],
+        index=runs.index,
+    )
     parts = [
         _evaluated(own, counted[counted["record"].isin(own.index)], names)
         for names, own in runs.groupby(files, sort=False)
@@ -217,9 +223,8 @@ def _evaluated(runs: pd.DataFrame, counted: pd.DataFrame, files: tuple[str, ...]
     tables = _wide(runs, counted)
     records = tables["value"].index.get_level_values("record")
     own = runs.loc[records].set_index(tables["value"].index)
-    formulas = [formula for name in files for formula in dictionary.load(name)]
     parts = []
-    for preference, formula in enumerate(formulas):
+    for preference, formula in enumerate(dictionary.formulas(files)):
         if "*" in formula.name:  # of metrics that no formula gives
             continue
         value = formula.evaluate(tables[formula.per_window or "value"])
@@ -403,10 +408,9 @@ def _latencies(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _undefined(metric: str, machine: str) -> str | None:
     """Why the dictionary says that a machine has no such metric; None: it has."""
-    for name in dictionary.files_for(machine):
-        for formula in dictionary.load(name):
-            if formula.formula is None and fnmatchcase(metric, formula.name):
-                return formula.why
+    for formula in dictionary.formulas(dictionary.files_for(machine)):
+        if formula.formula is None and fnmatchcase(metric, formula.name):
+            return formula.why
     return None
 
 
