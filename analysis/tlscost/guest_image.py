@@ -3,42 +3,41 @@
 workloads/guest says what they are made of; docs/guest.md says why.
 """
 
-import fcntl
-import hashlib
 import json
 import lzma
 import os
 import re
-import shutil
 import struct
 import subprocess
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tlscost import cpio, debian
+from tlscost import cached, cpio, debian
+from tlscost.cached import file_digest, made_once
 from tlscost.errors import CANNOT, TlscostError
-from tlscost.paths import cache_dir, root
+from tlscost.paths import root
 
 __all__ = [
     "ARCHITECTURES",
     "Image",
     "build",
     "compile_for",
+    "compile_serve",
+    "compiler",
     "fetch",
     "image",
+    "serve_sources",
     "sysroot",
     "with_libraries",
 ]
 
 ARCHITECTURES = ("i386", "x86_64", "arm64")
 
-_DIGEST_CHARACTERS = 16  # as the launcher names what it caches
 _COMPILE_TIMEOUT_S = 300
 _LZ4_LEGACY = bytes.fromhex("02214c18")
 _ARM64_IMAGE = b"ARM\x64"  # at 56: docs of Linux's arm64 boot protocol; never compressed by Debian
@@ -71,6 +70,12 @@ class Image:
         return self.directory / "initramfs.cpio"
 
     @property
+    def openssl_soname(self) -> str:
+        """Which OpenSSL the programs of its packages are linked with: 3 of libssl.so.3."""
+        libraries = [name for name in self.versions if re.fullmatch(r"libssl[0-9.]+(t64)?", name)]
+        return libraries[0].removeprefix("libssl").removesuffix("t64")
+
+    @property
     def qemu(self) -> str:
         """Name of the QEMU program that runs it."""
         return str(_recipe(self.architecture)["qemu"])
@@ -100,15 +105,15 @@ def image(architecture: str, say: Callable[[str], None] = lambda _line: None) ->
         raise TlscostError(
             f"guest architecture {architecture!r}: allowed: {', '.join(ARCHITECTURES)}"
         )
-    with _lock(architecture, say):
-        packages = fetch(architecture, say)
-        digest = _digest([_sources_digest(architecture), *map(_file_digest, packages)])
-        directory = cache_dir() / f"guest-{architecture}-{digest}"
-        if not directory.exists():
-            say(f"building the {architecture} guest")
-            with _made_whole(directory) as temporary:
-                build(architecture, packages, temporary)
-        versions = json.loads((directory / "versions.json").read_text(encoding="utf-8"))
+    packages = fetch(architecture, say)
+
+    def make(directory: Path) -> None:
+        say(f"building the {architecture} guest")
+        build(architecture, packages, directory)
+
+    made_of = [*_made_of(architecture), *map(file_digest, packages)]
+    directory = made_once(f"guest-{architecture}", made_of, make, say)
+    versions = json.loads((directory / "versions.json").read_text(encoding="utf-8"))
     return Image(directory, architecture, versions)
 
 
@@ -122,7 +127,7 @@ def build(architecture: str, packages: list[Path], into: Path) -> None:
             debian.extract(package, tree, _kernel_files(recipe) if kernel else [])
         compressed = _only(tree, "boot/vmlinuz-*").read_bytes()
         (into / "vmlinux").write_bytes(_decompressed(compressed))
-        _compile(recipe, tree, tree / "tlscost-serve")
+        compile_serve(_compiler(recipe, tree), tree / "tlscost-serve")
         entries = _entries(recipe, tree)
         (into / "initramfs.cpio").write_bytes(cpio.pack(entries))
     versions = debian.versions(packages)
@@ -144,27 +149,18 @@ def _home() -> Path:
     return root() / "workloads" / "guest"
 
 
-def _sources() -> list[Path]:
+def serve_sources() -> list[Path]:
     """Return what tlscost-serve is compiled of; page.c is what only the load generator needs."""
     workloads = root() / "workloads"
     found = [*workloads.glob("common/*.[ch]"), *workloads.glob("server/*.[ch]")]
     return sorted(path for path in found if path.name != "page.c")
 
 
-def _sources_digest(architecture: str) -> str:
-    files = [_home() / "image.toml", _home() / "init", root() / "CMakeLists.txt", *_sources()]
-    builders = [Path(__file__), Path(cpio.__file__)]
+def _made_of(architecture: str) -> list[str]:
+    files = [_home() / "image.toml", _home() / "init", root() / "CMakeLists.txt", *serve_sources()]
+    builders = [Path(__file__), Path(cached.__file__), Path(cpio.__file__)]
     compiler = _said([_recipe(architecture)["compiler"], "--version"])
-    return _digest([architecture, compiler, *map(_file_digest, [*files, *builders])])
-
-
-def _digest(texts: list[str]) -> str:
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:_DIGEST_CHARACTERS]
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as contents:
-        return f"{path.name} {hashlib.file_digest(contents, 'sha256').hexdigest()}"
+    return [architecture, compiler, *map(file_digest, [*files, *builders])]
 
 
 def fetch(architecture: str, say: Callable[[str], None]) -> list[Path]:
@@ -174,16 +170,18 @@ def fetch(architecture: str, say: Callable[[str], None]) -> list[Path]:
     """
     recipe = _recipe(architecture)
     wanted = [*recipe["packages"], *recipe["build_packages"]]
-    digest = _digest([recipe["kernel_package"], *wanted])
-    directory = cache_dir() / f"guest-packages-{architecture}-{digest}"
-    if not directory.exists():
-        with _made_whole(directory) as temporary, tempfile.TemporaryDirectory() as private:
+
+    def make(directory: Path) -> None:
+        with tempfile.TemporaryDirectory() as private:
             apt = debian.PrivateApt(Path(private), recipe["debian_architecture"])
             say(f"fetching the list of Debian's {apt.architecture} packages")
             apt.update()
             kernel = apt.newest(recipe["kernel_package"])
             say(f"fetching {kernel} and {len(wanted)} small packages")
-            apt.download([kernel, *wanted], temporary)
+            apt.download([kernel, *wanted], directory)
+
+    kind = f"guest-packages-{architecture}"
+    directory = made_once(kind, [recipe["kernel_package"], *wanted], make, say)
     return sorted(directory.glob("*.deb"))
 
 
@@ -220,15 +218,13 @@ def sysroot(architecture: str, say: Callable[[str], None] = lambda _line: None) 
     Path
         A directory in the cache.
     """
-    with _lock(architecture, say):
-        packages = [it for it in fetch(architecture, say) if not it.name.startswith("linux-image-")]
-        digest = _digest([_file_digest(package) for package in packages])
-        directory = cache_dir() / f"guest-sysroot-{architecture}-{digest}"
-        if not directory.exists():
-            with _made_whole(directory) as temporary:
-                for package in packages:
-                    debian.extract(package, temporary)
-    return directory
+    packages = [it for it in fetch(architecture, say) if not it.name.startswith("linux-image-")]
+
+    def make(directory: Path) -> None:
+        for package in packages:
+            debian.extract(package, directory)
+
+    return made_once(f"guest-sysroot-{architecture}", map(file_digest, packages), make, say)
 
 
 def with_libraries(sysroot: Path, programs: Iterable[Path]) -> dict[str, cpio.Entry]:
@@ -240,26 +236,25 @@ def with_libraries(sysroot: Path, programs: Iterable[Path]) -> dict[str, cpio.En
     return entries
 
 
+def compiler(architecture: str, say: Callable[[str], None] = lambda _line: None) -> list[str]:
+    """Return the command line of a compiler for a guest's own C library."""
+    return _compiler(_recipe(architecture), sysroot(architecture, say))
+
+
 def compile_for(architecture: str, sources: list[Path], program: Path) -> None:
     """Compile a program, static, for what a guest can be given besides its image."""
-    recipe = _recipe(architecture)
-    with tempfile.TemporaryDirectory(prefix="tlscost-guest-") as temporary:
-        tree = Path(temporary)
-        for package in fetch(architecture, lambda _line: None):
-            if not package.name.startswith("linux-image-"):
-                debian.extract(package, tree, [])
-        argv = [*_compiler(recipe, tree), "-Wall", "-Wextra", "-Werror", "-static", "-pthread"]
-        _run([*argv, "-o", str(program), *map(str, sources)])
+    argv = [*compiler(architecture), "-Wall", "-Wextra", "-Werror", "-static", "-pthread"]
+    _run([*argv, "-o", str(program), *map(str, sources)])
 
 
-def _compile(recipe: dict[str, Any], tree: Path, program: Path) -> None:
-    """Compile tlscost-serve against the guest's own OpenSSL."""
+def compile_serve(compiler: list[str], program: Path) -> None:
+    """Compile tlscost-serve with a guest's compiler, and the OpenSSL that it is told of."""
     text = (root() / "CMakeLists.txt").read_text(encoding="utf-8")
     version = re.search(r"project\(tlscost VERSION (\S+)", text)
     assert version is not None
-    argv = [*_compiler(recipe, tree), "-DNDEBUG", f'-DTC_VERSION="{version.group(1)}"']
+    argv = [*compiler, "-DNDEBUG", f'-DTC_VERSION="{version.group(1)}"']
     argv += ['-DTC_BUILD_NAME="release"']
-    argv += [str(path.relative_to(root())) for path in _sources() if path.suffix == ".c"]
+    argv += [str(path.relative_to(root())) for path in serve_sources() if path.suffix == ".c"]
     _run([*argv, "-s", "-o", str(program), "-lssl", "-lcrypto", "-lhttp_parser", "-pthread"])
 
 
@@ -330,32 +325,6 @@ def _only(tree: Path, pattern: str) -> Path:
             f"the guest's packages have {len(found)} files {pattern}, expected one", CANNOT
         )
     return found[0]
-
-
-@contextmanager
-def _lock(architecture: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of an architecture's image: who starts later finds the work done."""
-    cache_dir().mkdir(parents=True, exist_ok=True)
-    with (cache_dir() / f"guest-{architecture}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another process that makes the {architecture} guest")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def _made_whole(directory: Path) -> Iterator[Path]:
-    """Give a directory to fill that gets its name once it is whole."""
-    temporary = directory.with_name(f"{directory.name}.partial")
-    shutil.rmtree(temporary, ignore_errors=True)  # of a build that was killed; the lock is held
-    temporary.mkdir()
-    try:
-        yield temporary
-        temporary.rename(directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _said(argv: list[str]) -> str:
