@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from tlscost.errors import CANNOT, TlscostError
 
@@ -43,17 +43,21 @@ class PrivateApt:
         Where it keeps everything; whoever made it removes it.
     architecture : str
         As Debian names it: i386, amd64.
+    release : str, optional
+        The codename of the release whose packages it has; None: of this system's.
     """
 
     directory: Path
     architecture: str
+    release: str | None = None
 
-    def update(self) -> None:
-        """Fetch the list of this release's packages, and no other list."""
+    def update(self, *, kind: Literal["deb", "deb-src"] = "deb") -> None:
+        """Fetch the list of the release's packages, or sources, and no other list."""
         for name in ("state/lists/partial", "cache/archives/partial"):
             (self.directory / name).mkdir(parents=True)
         (self.directory / "status").touch()
-        (self.directory / "sources.list").write_text("".join(_sources()))
+        lines = (f"{kind} {mirror} {self.release or suite} main\n" for mirror, suite in _sources())
+        (self.directory / "sources.list").write_text("".join(lines))
         self._apt("apt-get", "update", "--error-on=any")
 
     def newest(self, metapackage: str) -> str:
@@ -67,6 +71,11 @@ class PrivateApt:
     def download(self, packages: Sequence[str], into: Path) -> None:
         """Download packages into a directory."""
         self._apt("apt-get", "download", *packages, where=into)
+
+    def download_source(self, source: str, into: Path) -> Path:
+        """Download a source package's upstream archive, without Debian's changes, and return it."""
+        self._apt("apt-get", "source", "--download-only", "--tar-only", source, where=into)
+        return next(into.glob(f"{source}_*.orig.tar.*"))
 
     def _apt(self, program: str, *arguments: str, where: Path | None = None) -> str:
         settings = {
@@ -103,11 +112,16 @@ def versions(packages: Iterable[Path]) -> dict[str, str]:
     return found
 
 
-def _sources() -> list[str]:
-    """Return the system's entry of its own release: no backports, nobody else's packages.
+def _sources() -> list[tuple[str, str]]:
+    """Return where the system has its own release from: no backports, nobody else's packages.
 
     Without security updates too: the guest is reached by its own load only, and lists that change
     at point releases only make images that last.
+
+    Returns
+    -------
+    list of (str, str)
+        Mirror, as a line of sources.list has it, and suite.
     """
     codename = _release()
     form = json.dumps({"uri": "$(REPO_URI)", "suite": "$(RELEASE)", "component": "$(COMPONENT)"})
@@ -116,9 +130,9 @@ def _sources() -> list[str]:
         timeout_s=_LOCAL_TIMEOUT_S,
     )
     targets = [json.loads(line) for line in said.splitlines()]
-    signed = f" [signed-by={_KEYRING}]" if _KEYRING.exists() else ""
+    signed = f"[signed-by={_KEYRING}] " if _KEYRING.exists() else ""
     found = {
-        f"deb{signed} {target['uri']} {target['suite']} main\n"
+        (f"{signed}{target['uri']}", target["suite"])
         for target in targets
         if target["suite"] in (codename, "stable") and target["component"] == "main"
     }
