@@ -2,6 +2,7 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -251,6 +252,13 @@ static error_t parse(int key, char *text, struct argp_state *state)
     return 0;
 }
 
+static void print_version(FILE *stream, struct argp_state *state)
+{
+    (void)state;
+    (void)fprintf(stream, "tlscost-load %s (%s)\n%s\n", TC_VERSION, TC_BUILD_NAME,
+                  OpenSSL_version(OPENSSL_VERSION));
+}
+
 void tc_load_options_parse(struct tc_load_options *options, int argc, char **argv)
 {
     static const struct argp argp = {
@@ -272,7 +280,7 @@ void tc_load_options_parse(struct tc_load_options *options, int argc, char **arg
     };
     struct parsing parsing = {.options = options};
     argp_err_exit_status = EXIT_BAD_INPUT;
-    argp_program_version = "tlscost-load " TC_VERSION " (" TC_BUILD_NAME ")";
+    argp_program_version_hook = print_version;
     error_t code = argp_parse(&argp, argc, argv, 0, NULL, &parsing);
     if (code != 0) {
         (void)fprintf(stderr, "tlscost-load: %s\n", strerror(code));
