@@ -36,7 +36,7 @@ def read(directory: Path, text: str) -> plan.Plan:
         (HEAD + CELLS.replace('"30"', '"1.5KiB"'), "8: cells.size", ["'1.5KiB'", "whole number"]),
         (HEAD + CELLS.replace('"30"', "true"), "8: cells.size", ["given True"]),
         (HEAD + CELLS.replace('"30"', '"36KiB"'), "8: cells.size", ["same as an earlier"]),
-        (HEAD + CELLS.replace('"off"', '"tls9"'), "7: cells.tls", ["'tls9'", "allowed: off, tls1"]),
+        (HEAD + CELLS.replace('"off"', '"tls9"'), "7: cells.tls", ["'tls9'", "allowed: off, 3des"]),
         (HEAD + CELLS + "cpus = 4096\n", "12: cells.cpus", ["given 4096", "allowed: 1 to "]),
         (HEAD + CELLS + "cpus = 0\n", "12: cells.cpus", ["given 0", "greater than 0"]),
         (HEAD + CELLS + "cpus = 1\ncpu_list = [0]\n", "13: cells.cpu_list", ["beside `cpus`"]),

@@ -17,6 +17,7 @@ from tlscost import cpio
 from tlscost.cell import Cell, CommandServer, human_size
 from tlscost.errors import BAD_INPUT, CANNOT, TlscostError
 from tlscost.guest_image import Image, image
+from tlscost.openssl import InGuest, in_guest
 from tlscost.paths import profiles_dir
 from tlscost.profiles import OFF
 from tlscost.servers import (
@@ -79,16 +80,21 @@ def prepare(
             BAD_INPUT,
         )
     made = image(architecture, say)
+    # nginx is linked already, with the release's own.
+    soname = None if cell.server == "serve" else made.openssl_soname
+    openssl = in_guest(cell.tls, architecture, soname=soname, say=say)
     initramfs = site.directory / "initramfs"
     initramfs.touch(mode=0o600)  # it holds the key
-    initramfs.write_bytes(made.initramfs.read_bytes() + cpio.pack(_files(cell, len(site.cpus))))
+    initramfs.write_bytes(
+        made.initramfs.read_bytes() + cpio.pack(_files(cell, len(site.cpus), openssl))
+    )
     argv = _command_line(made, site, qemu_cpu, _RAM_MIB + 2 * cell.size // _MIB, initramfs)
     if plugin is not None:
         argv += ["-plugin", plugin]
     name = {"serve": "tlscost-serve", "nginx": "nginx"}[cell.server]
     versions = {
         "server": f"{name} {made.versions.get(name, '')}".strip(),
-        "server_openssl": f"libssl3 {made.versions['libssl3']}",
+        "server_openssl": openssl.version or f"libssl3 {made.versions['libssl3']}",
         "guest": made.directory.name,
         "guest_packages": ", ".join(" ".join(pair) for pair in made.versions.items()),
     }
@@ -144,12 +150,12 @@ def _command_line(
     ]
 
 
-def _files(cell: Cell, cpus: int) -> dict[str, cpio.Entry]:
+def _files(cell: Cell, cpus: int, openssl: InGuest) -> dict[str, cpio.Entry]:
     """Return the cell's own files as the guest will find them."""
     inside = Site(_HOME, _ADDRESS, _PORT, tuple(range(cpus)))
     certificate, settings = _HOME / "certificate", _HOME / "profile.cnf"
     if cell.server == "serve":
-        start = [["tlscost-serve", *serve_options(cell, inside, settings, certificate)]]
+        start = [[openssl.serve, *serve_options(cell, inside, settings, certificate)]]
         files = {}
     else:
         bodies = _HOME / "bodies"
@@ -160,7 +166,8 @@ def _files(cell: Cell, cpus: int) -> dict[str, cpio.Entry]:
         ]
         text = nginx_configuration(cell, inside, bodies, certificate, as_root=True)
         files = {_HOME / "nginx.conf": cpio.file(text.encode())}
-    start[-1].insert(0, "exec")
+    start[-1] = ["exec", *openssl.prefix, *start[-1]]
+    files |= openssl.files
     files[_HOME / "start"] = cpio.file(("set -e\n" + "".join(map(_line, start))).encode())
     files[_HOME / "settings"] = cpio.file(
         f"address={_ADDRESS}\nport={_PORT}\ncpu_mask={(1 << cpus) - 1:x}\n".encode()

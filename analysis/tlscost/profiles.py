@@ -16,6 +16,12 @@ class Profile:
     """What `data/profiles/NAME.cnf` says, as far as Python needs it.
 
     The C programs read and check the same file themselves (workloads/common/profile.h).
+
+    Attributes
+    ----------
+    openssl : tuple of str
+        OpenSSLs of workloads/openssl-legacy that have what it asks for, the preferred one first;
+        empty: the system's has.
     """
 
     name: str
@@ -23,6 +29,7 @@ class Profile:
     protocol: str
     cipher: str
     weak: bool
+    openssl: tuple[str, ...]
     description: str
     ssl_conf: dict[str, str] = field(hash=False)
 
@@ -47,6 +54,7 @@ def profile(name: str) -> Profile:
             protocol=ours["expect_protocol"],
             cipher=ours["expect_cipher"],
             weak=ours.getboolean("weak", fallback=False),
+            openssl=tuple(ours.get("openssl", "").split()),
             description=ours.get("description", ""),
             ssl_conf=dict(parser["ssl_conf"]),
         )

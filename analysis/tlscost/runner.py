@@ -23,7 +23,7 @@ from tlscost.machine import NATIVE, Simulated, simulated
 from tlscost.orphans import no_orphan
 from tlscost.paths import profiles_dir, program
 from tlscost.profiles import OFF
-from tlscost.servers import Server, Site, prepare
+from tlscost.servers import Server, Site, load_command, prepare
 
 __all__ = ["Outcome", "Placement", "Running", "free_port", "measure", "place"]
 
@@ -36,6 +36,7 @@ GUEST_READY_S = 120  # to boot on a busy machine
 GUEST_SAMPLE_MS = 500  # its time is not this machine's
 GUEST_WARMUP_MAX_S = 60
 
+_CAPABILITIES = "OPENSSL_ia32cap"
 _PACKAGES = ("libssl3", "nginx-core", "nginx-light", "libpfm4", "libnuma1", "libc6")
 
 
@@ -213,7 +214,7 @@ def _command_line(
     placement = place(cell)
     rules = cell.rules.model_dump()
     if machine is None:
-        server, where = _native(cell, directory, placement)
+        server, where = _native(cell, directory, placement, said)
     else:
         server, where = _simulated(cell, directory, machine, said)
         rules |= {
@@ -222,7 +223,8 @@ def _command_line(
             "warmup_max_s": rules["warmup_max_s"] or GUEST_WARMUP_MAX_S,
         }
     header = directory / "header.json"
-    header.write_text(json.dumps(_header(cell, server)))
+    load, load_versions = _load(cell, server, placement, said)
+    header.write_text(json.dumps(_header(cell, {**server.versions, **load_versions})))
     argv = [str(program("tlscost-collect")), "--record", str(record), "--header", str(header)]
     argv += ["--server-cpus", _cpus(placement.server), "--load-cpus", _cpus(placement.load), *where]
     for events in cell.events if machine is None else ():
@@ -239,10 +241,12 @@ def _command_line(
             "--ready-timeout-s": rules.get("ready_timeout_s"),
         }
     )
-    return [*argv, "--", *server.argv, "--", *_load(cell, server, placement)]
+    return [*argv, "--", *server.argv, "--", *load]
 
 
-def _native(cell: Cell, directory: Path, placement: Placement) -> tuple[Server, list[str]]:
+def _native(
+    cell: Cell, directory: Path, placement: Placement, said: Callable[[str], None]
+) -> tuple[Server, list[str]]:
     """Prepare a server on this machine; with it the collector's options that say where it is."""
     veth = os.geteuid() == 0
     address = VETH_SERVER if veth else LOOPBACK
@@ -252,7 +256,7 @@ def _native(cell: Cell, directory: Path, placement: Placement) -> tuple[Server, 
     if veth:
         network = ["--network", "veth", "--server-address", VETH_SERVER]
         network += ["--load-address", VETH_LOAD]
-    return prepare(cell, site), [*network, "--connect", site.authority]
+    return prepare(cell, site, said), [*network, "--connect", site.authority]
 
 
 def _simulated(
@@ -280,9 +284,13 @@ def _simulated(
     return server, ["--simulated-cpus", str(cell.cpus), "--network", "user"]
 
 
-def _load(cell: Cell, server: Server, placement: Placement) -> list[str]:
+def _load(
+    cell: Cell, server: Server, placement: Placement, said: Callable[[str], None]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the load generator's command line, and its versions."""
     load = cell.load
-    argv = [str(program("tlscost-load")), "--url", server.url, "--cpu-list", _cpus(placement.load)]
+    argv, versions = load_command(cell, said)
+    argv = [*argv, "--url", server.url, "--cpu-list", _cpus(placement.load)]
     if cell.tls != OFF:
         argv += ["--profile", str(profiles_dir() / f"{cell.tls}.cnf")]
     argv += _options(
@@ -298,7 +306,7 @@ def _load(cell: Cell, server: Server, placement: Placement) -> list[str]:
     )
     if load.keepalive:
         argv.append("--keepalive")
-    return [*argv, "--page", "{page}"]
+    return [*argv, "--page", "{page}"], versions
 
 
 def _options(values: dict[str, object]) -> list[str]:
@@ -307,8 +315,11 @@ def _options(values: dict[str, object]) -> list[str]:
     ]
 
 
-def _header(cell: Cell, server: Server) -> dict[str, Any]:
-    return {"cell": cell.for_record(), **server.versions, "packages": _package_versions()}
+def _header(cell: Cell, versions: dict[str, str]) -> dict[str, Any]:
+    header = {"cell": cell.for_record(), **versions, "packages": _package_versions()}
+    if _CAPABILITIES in os.environ:  # what OpenSSL takes the CPU for; not in a guest
+        header[_CAPABILITIES.lower()] = os.environ[_CAPABILITIES]
+    return header
 
 
 @cache

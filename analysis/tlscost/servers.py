@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,12 +14,14 @@ import jinja2
 
 from tlscost.cell import Cell, CommandServer
 from tlscost.errors import CANNOT, FAILED, TlscostError
+from tlscost.openssl import command
 from tlscost.paths import profiles_dir, program, root
 from tlscost.profiles import OFF, Profile, profile
 
 __all__ = [
     "Server",
     "Site",
+    "load_command",
     "make_certificate",
     "nginx_configuration",
     "prepare",
@@ -67,11 +70,26 @@ class Server:
     check: Literal["pattern", "size"] = "pattern"
 
 
-def prepare(cell: Cell, site: Site) -> Server:
-    """Write what the cell's server needs into the site's directory and say how to start it."""
+def prepare(cell: Cell, site: Site, say: Callable[[str], None] = lambda _line: None) -> Server:
+    """Write what the cell's server needs into the site's directory and say how to start it.
+
+    Parameters
+    ----------
+    say : callable
+        Gets a line for each step of building an OpenSSL that is not there yet.
+    """
     if isinstance(cell.server, CommandServer):
         return _command(cell, cell.server, site)
-    return (_serve if cell.server == "serve" else _nginx)(cell, site)
+    return (_serve if cell.server == "serve" else _nginx)(cell, site, say)
+
+
+def load_command(
+    cell: Cell, say: Callable[[str], None] = lambda _line: None
+) -> tuple[list[str], dict[str, str]]:
+    """Return how to start the cell's load generator, without options, and its versions."""
+    argv = command(cell.tls, program("tlscost-load"), say)
+    version, openssl = _output([*argv, "--version"]).splitlines()
+    return argv, {"load": version, "load_openssl": openssl}
 
 
 def url(cell: Cell, authority: str) -> str:
@@ -99,21 +117,21 @@ def serve_options(cell: Cell, site: Site, settings: Path, certificate: Path) -> 
     return options
 
 
-def _serve(cell: Cell, site: Site) -> Server:
-    binary = str(program("tlscost-serve"))
+def _serve(cell: Cell, site: Site, say: Callable[[str], None]) -> Server:
+    argv = command(cell.tls, program("tlscost-serve"), say)
     certificate = site.directory / "certificate"
     if cell.tls != OFF:
         make_certificate(cell, certificate)
     settings = profiles_dir() / f"{cell.tls}.cnf"
-    version, openssl = _output([binary, "--version"]).splitlines()
+    version, openssl = _output([*argv, "--version"]).splitlines()
     return Server(
-        [binary, *serve_options(cell, site, settings, certificate)],
+        [*argv, *serve_options(cell, site, settings, certificate)],
         url(cell, site.authority),
         {"server": version, "server_openssl": openssl},
     )
 
 
-def _nginx(cell: Cell, site: Site) -> Server:
+def _nginx(cell: Cell, site: Site, say: Callable[[str], None]) -> Server:
     binary = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if binary is None:
         raise TlscostError(
@@ -126,11 +144,11 @@ def _nginx(cell: Cell, site: Site) -> Server:
     configuration.write_text(
         nginx_configuration(cell, site, bodies, certificate, as_root=os.geteuid() == 0)
     )
-    version = _output([binary, "-V"])
+    argv = command(cell.tls, Path(binary), say)
+    version = _output([*argv, "-V"])
     openssl = re.search(r"running with (.+?)\)", version) or re.search(r"built with (.+)", version)
-    argv = [binary, "-p", str(site.directory), "-c", str(configuration), "-e", "stderr"]
     return Server(
-        argv,
+        [*argv, "-p", str(site.directory), "-c", str(configuration), "-e", "stderr"],
         url(cell, site.authority),
         {
             "server": version.splitlines()[0].removeprefix("nginx version: "),
@@ -205,11 +223,11 @@ def nginx_configuration(
 def _protocols(tls: Profile) -> list[str]:
     """List the range of a profile: nginx forbids versions that its own directive does not name."""
     bounds = []
-    for command, default in (("MinProtocol", _PROTOCOLS[0]), ("MaxProtocol", _PROTOCOLS[-1])):
-        bound = tls.ssl_conf.get(command, default)
+    for name, default in (("MinProtocol", _PROTOCOLS[0]), ("MaxProtocol", _PROTOCOLS[-1])):
+        bound = tls.ssl_conf.get(name, default)
         if bound not in _PROTOCOLS:
             raise TlscostError(
-                f"TLS profile {tls.name}: {command} = {bound}; nginx knows {', '.join(_PROTOCOLS)}"
+                f"TLS profile {tls.name}: {name} = {bound}; nginx knows {', '.join(_PROTOCOLS)}"
             )
         bounds.append(_PROTOCOLS.index(bound))
     return list(_PROTOCOLS[bounds[0] : bounds[1] + 1])

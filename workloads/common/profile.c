@@ -94,12 +94,12 @@ static int take_pair(struct tc_profile *profile, const CONF_VALUE *pair, const c
                    ? 0
                    : bad(path, err, "weak", pair->value, "yes or no");
     }
-    if (strcmp(pair->name, "description") == 0) {
-        return 0;
+    if (strcmp(pair->name, "openssl") == 0 || strcmp(pair->name, "description") == 0) {
+        return 0; /* for whoever starts the program: what it runs with is settled by then */
     }
     return tc_error_set(err, EINVAL,
                         "%s: [profile] %s: unknown key; expected key, digest, providers, "
-                        "expect_protocol, expect_cipher, weak or description",
+                        "expect_protocol, expect_cipher, weak, openssl or description",
                         path, pair->name);
 }
 

@@ -8,6 +8,8 @@
  *   expect_protocol = TLSv1.2 what SSL_get_version() must say after each handshake
  *   expect_cipher = AES128-GCM-SHA256   and SSL_CIPHER_get_name(): OpenSSL's name
  *   weak = no                 yes: needs to be asked for by name, loopback only, with a warning
+ *   openssl = 1.1.1 3.5       where the system's OpenSSL will not do: which of
+ *                             workloads/openssl-legacy/recipe.toml have it, the preferred one first
  *   description = ...
  *   [ssl_conf]                commands for SSL_CONF_cmd(), server and client alike
  *   MinProtocol = TLSv1.2

@@ -60,6 +60,7 @@ static void bad_profiles_are_refused_by_name(void **state)
         const char *says;
     } cases[] = {
         {GOOD_HEAD GOOD_CONF, 0, ""},
+        {GOOD_HEAD "openssl = 1.1.1 3.5\n" GOOD_CONF, 0, ""},
         {"[profile\n", -EINVAL, ":1:"},
         {GOOD_CONF, -EINVAL, "[profile]"},
         {GOOD_HEAD, -EINVAL, "[ssl_conf]"},
