@@ -99,6 +99,27 @@ def test_what_fits_the_cache_misses_once(tmp_path: Path) -> None:
     assert counts["d1_write_misses"] == 0
 
 
+@pytest.mark.parametrize(
+    ("instruction", "reads", "reads_for_ownership"),
+    [
+        ("mov (%rsi), %eax", 1, 0),
+        ("mov %eax, (%rsi)", 0, 1),
+        ("addl $1, (%rsi)", 1, 0),  # its load reads the line, and then the CPU owns it alone
+        ("lock addl $1, (%rsi)", 0, 1),
+        ("xchg %eax, (%rsi)", 0, 1),  # locks without the prefix
+        ("lock xadd %eax, (%rsi)", 0, 1),
+    ],
+)
+def test_locked_updates_read_for_ownership(
+    tmp_path: Path, instruction: str, reads: int, reads_for_ownership: int
+) -> None:
+    lines = (64 << 10) // LINE
+    counts = counts_of(assembled(tmp_path, strides(instruction, lines)))
+    assert counts["BUS_TRAN_BRD"] == reads * lines
+    assert counts["BUS_TRAN_RFO"] == reads_for_ownership * lines
+    assert counts["BUS_TRAN_INVAL"] == 0
+
+
 def test_a_pointer_chase(tmp_path: Path) -> None:
     """5 lines of one set, round and round: one more than there are ways, so LRU always misses."""
     way = L1_BYTES // 4

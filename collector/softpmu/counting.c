@@ -343,9 +343,10 @@ static ALWAYS_INLINE void any(unsigned vcpu_index, uint32_t info, uint64_t addre
 }
 
 /* userdata of operands in pieces or read and written: the instruction's address, whether it is
- * an update, and the operand's size. */
+ * an update, a locked one, and the operand's size. */
 #define OPERAND_BYTES  UINT64_C(0xff)
 #define OPERAND_UPDATE UINT64_C(0x100)
+#define OPERAND_LOCKED UINT64_C(0x200)
 #define OPERAND_SHIFT  16
 
 /* Whether this is the next piece of an operand whose first one has stood for all of it. */
@@ -390,15 +391,14 @@ static ALWAYS_INLINE void whole(unsigned vcpu_index, uint32_t info, uint64_t add
         vcpu->update = operand & OPERAND_UPDATE ? operand : 0;
         vcpu->update_address = address;
         tc_core_count(vcpu->core, TC_SLOT_LOADS, 1);
-        touch(vcpu, info, address, all, false, addresses);
+        /* The load of a locked update asks for ownership already. */
+        touch(vcpu, info, address, all, operand & OPERAND_LOCKED, addresses);
         return;
     }
     if (operand & OPERAND_UPDATE) {
-        /* A locked one is reported once, as a store. */
-        if (vcpu->update != operand || vcpu->update_address != address) {
+        /* Beside other CPUs a locked one is reported once, as a store. */
+        if (vcpu->update != operand || vcpu->update_address != address)
             tc_core_count(vcpu->core, TC_SLOT_LOADS, 1);
-            touch(vcpu, info, address, all, false, addresses);
-        }
         vcpu->update = 0;
         tc_core_count(vcpu->core, TC_SLOT_UPDATES, 1);
     }
@@ -459,10 +459,14 @@ qemu_plugin_vcpu_mem_cb_t tc_counting_access(enum tc_addresses addresses,
         [TC_ADDRESSES_CHECKED] = {checked_load, checked_store, checked_whole, checked_any},
     };
     uint64_t operand = instruction->operand_bytes;
-    if (instruction->access == TC_ACCESS_UPDATE || instruction->access == TC_ACCESS_WIDE)
+    bool locked = instruction->access == TC_ACCESS_LOCKED;
+    bool update = locked || instruction->access == TC_ACCESS_UPDATE;
+    if (update || instruction->access == TC_ACCESS_WIDE)
         operand |= address << OPERAND_SHIFT;
-    if (instruction->access == TC_ACCESS_UPDATE)
+    if (update)
         operand |= OPERAND_UPDATE;
+    if (locked)
+        operand |= OPERAND_LOCKED;
     memcpy(userdata, &operand, sizeof operand);
     switch (instruction->access) {
     case TC_ACCESS_READ:
@@ -470,6 +474,7 @@ qemu_plugin_vcpu_mem_cb_t tc_counting_access(enum tc_addresses addresses,
     case TC_ACCESS_WRITE:
         return callbacks[addresses].store;
     case TC_ACCESS_UPDATE:
+    case TC_ACCESS_LOCKED:
     case TC_ACCESS_WIDE:
         return callbacks[addresses].whole;
     case TC_ACCESS_ANY:

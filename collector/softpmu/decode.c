@@ -107,11 +107,18 @@ static bool is_list(ZydisMnemonic mnemonic)
     }
 }
 
+static bool is_locked(const ZydisDecodedInstruction *decoded)
+{
+    return (decoded->attributes & ZYDIS_ATTRIB_HAS_LOCK) != 0 ||
+           decoded->mnemonic == ZYDIS_MNEMONIC_XCHG;
+}
+
 static enum tc_access access_of_one(const ZydisDecodedInstruction *decoded,
                                     const ZydisDecodedOperand *memory, uint32_t bytes)
 {
     bool reads = (memory->actions & ZYDIS_OPERAND_ACTION_MASK_READ) != 0;
     bool writes = (memory->actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0;
+    enum tc_access update = is_locked(decoded) ? TC_ACCESS_LOCKED : TC_ACCESS_UPDATE;
     if (memory->mem.type != ZYDIS_MEMOP_TYPE_MEM || is_list(decoded->mnemonic))
         return TC_ACCESS_ANY;
     switch (bytes) {
@@ -120,13 +127,13 @@ static enum tc_access access_of_one(const ZydisDecodedInstruction *decoded,
     case 4:
     case 8:
         if (reads && writes)
-            return TC_ACCESS_UPDATE;
+            return update;
         return writes ? TC_ACCESS_WRITE : TC_ACCESS_READ;
     case 10: /* x87's extended precision */
     case 16:
     case 32:
     case 64:
-        return reads && writes ? TC_ACCESS_UPDATE : TC_ACCESS_WIDE;
+        return reads && writes ? update : TC_ACCESS_WIDE;
     default:
         return TC_ACCESS_ANY;
     }

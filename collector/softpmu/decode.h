@@ -29,6 +29,7 @@ enum tc_access {
     TC_ACCESS_READ,   /* one operand, read, of operand_bytes, in one piece */
     TC_ACCESS_WRITE,  /* one operand, written, of operand_bytes, in one piece */
     TC_ACCESS_UPDATE, /* one operand, read and then written (or both at once) */
+    TC_ACCESS_LOCKED, /* likewise, and nobody else may come between */
     TC_ACCESS_WIDE,   /* one operand of operand_bytes, read or written in pieces */
     TC_ACCESS_ANY     /* each access stands for itself */
 };
