@@ -23,20 +23,24 @@ from tlscost.errors import BAD_INPUT, CANNOT, FAILED, TlscostError
 from tlscost.machine import simulated_or_file
 
 MACHINE = "p3-xeon-2m"
-EXIT = "mov $60, %eax; xor %edi, %edi; syscall"  # 3 instructions
+# By word size: 3 instructions each.
+EXITS = {
+    64: "mov $60, %eax; xor %edi, %edi; syscall",
+    32: "mov $1, %eax; xor %ebx, %ebx; int $0x80",
+}
 EXIT_INSTRUCTIONS = 3
 MAGIC = b"softpmu1"
 LINE = 32
 L1_BYTES = 16384
 
 
-def assembled(directory: Path, text: str, data: str = "") -> str:
+def assembled(directory: Path, text: str, data: str = "", bits: int = 64) -> str:
     source, path = directory / "a.s", directory / "a.out"
     source.write_text(
-        f".text\n.globl _start\n.balign 64\n_start:\n{text}\n{EXIT}\n"
+        f".text\n.globl _start\n.balign 64\n_start:\n{text}\n{EXITS[bits]}\n"
         f".bss\n.balign 4096\nbuffer: .skip {1 << 20}\n.data\n.balign 4096\n{data}\n"
     )
-    subprocess.run(["gcc", "-nostdlib", "-static", "-o", path, source], check=True)
+    subprocess.run(["gcc", f"-m{bits}", "-nostdlib", "-static", "-o", path, source], check=True)
     return str(path)
 
 

@@ -81,7 +81,9 @@ def test_addresses_are_qemus_and_blocks_count_instructions(
     counts = {event["name"]: event["user"][0] + event["kernel"][0] for event in report["events"]}
 
     addresses = report["addresses"]
-    assert addresses["checked"] == counts["DATA_MEM_REFS"] > 3_000_000
+    # A locked read-modify-write is two references to one address.
+    assert 0.99 * counts["DATA_MEM_REFS"] < addresses["checked"] <= counts["DATA_MEM_REFS"]
+    assert addresses["checked"] > 3_000_000
     assert addresses["wrong"] == 0
     assert addresses["unknown"] == 0
     assert addresses["device"] < 1e-3 * addresses["checked"]  # the network card, interrupts
