@@ -63,11 +63,12 @@ def test_known_counts_per_cpu(tmp_path):
     assert (lost.status, lost.raw, lost.corrected) == ("failed", None, None)
     assert "<not counted> of LLC-load-misses (line 8)" in lost.reason
     assert of["LLC-load-misses", "uk", 1].corrected == 12345
-    memory = [one for one in window.counts if "cas_count_read" in one.event]
+    memory = [one for one in window.counts if one.event == "memory_read_bytes"]
     assert [(one.cpu, one.corrected) for one in memory] == [(None, 2048 * (1 << 20))]
     rows = metrics(out)
     assert rows["throughput"]["value"] == pytest.approx(1000)
     assert rows["throughput"]["quality"] == "exact"
+    assert rows["memory_read"]["value"] == 2048 * (1 << 20) / 1000
     assert rows["path_length"]["value"] is None
     assert rows["path_length"]["reason"].startswith("instructions: counted in one mode alone")
     assert rows["utilisation"]["reason"] == "perf stat does not tell it"
@@ -213,6 +214,22 @@ def test_raw_codes_and_vendors_names(tmp_path):
     [item] = imported(out, file, *options)
     assert {one.event for one in item.windows[0].counts} >= {"instructions", "r01c4"}
     assert metrics(out)["path_length"]["value"] == 300
+
+
+def test_channels_of_memory_are_added_up(tmp_path):
+    """Synthetic: --no-merge names each channel's PMU."""
+    perf = tmp_path / "perf"
+    perf.write_text(
+        "".join(
+            f"CPU{cpu},{value}.00,MiB,uncore_imc_{channel}/cas_count_read/,1000000000,100.00,,\n"
+            for channel, cpu, value in [(0, 0, 1), (0, 28, 2), (1, 0, 4), (1, 28, 8)]
+        )
+        + "CPU0,5,,page-faults,1000000000,100.00,,\nCPU1,6,,page-faults,1000000000,100.00,,\n"
+    )
+    [item] = imported(tmp_path / "out", perf, "--transactions", 3, "--cpu-list", "0,1")
+    of = counts(item.windows[0])
+    assert of["memory_read_bytes", "uk", None].corrected == 15 * (1 << 20)
+    assert of["page-faults", "uk", 1].corrected == 6
 
 
 def test_two_kinds_of_core_are_not_added_up(tmp_path):

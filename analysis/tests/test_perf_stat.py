@@ -225,5 +225,10 @@ def test_units():
     assert (clock.factor, clock.unit) == (1e6, "ns")
     memory = perf_events.parse("uncore_imc/cas_count_read/", "MiB", {}, {})
     assert (memory.factor, memory.unit, memory.of_machine) == (1 << 20, "bytes", True)
+    assert memory.name == "memory_read_bytes"
+    assert (
+        perf_events.parse("uncore_imc_3/data_writes/", "MiB", {}, {}).name == "memory_write_bytes"
+    )
+    assert perf_events.parse("uncore_imc_0/cas_count_read/", "", {}, {}).unit is None
     energy = perf_events.parse("power/energy-pkg/", "Joules", {}, {})
     assert (energy.factor, energy.unit) == (1, "Joules")

@@ -8,6 +8,9 @@ __all__ = ["SOFTWARE", "Event", "known_names", "parse"]
 
 _CORE = re.compile(r"cpu|cpu_core|cpu_atom|cpum_cf|armv[78]\w+|apple_\w+")
 _PMU = re.compile(r"(?P<pmu>[\w.-]+)/(?P<terms>[^/]*)/:?(?P<modifiers>[A-Za-z]*)")
+_MEMORY = re.compile(
+    r"uncore_imc(?:_\d+)?/(?P<event>cas_count_read|cas_count_write|data_reads|data_writes)/"
+)
 # u, k, h: levels; p, P: skid; S, D, W, e, I: how perf counts. G and H are not there: they restrict
 # the count to guests or the host, which makes another event of it.
 _MODIFIERS = re.compile(r"[ukhpPSDWeI]+")
@@ -77,7 +80,8 @@ def parse(text: str, unit: str, known: Mapping[str, str], names: Mapping[str, st
     """
     base, modifiers, pmu = _split(text)
     of_machine = "/" in base
-    named = names.get(base) or names.get(text)
+    factor, base_unit = _TO_BASE.get(unit, (1.0, unit))
+    named = names.get(base) or names.get(text) or _memory(base, base_unit)
     base = _ALIASES.get(base, base)
     name = named or known.get(_compared(base), base)
     user, kernel = "u" in modifiers, "k" in modifiers
@@ -90,8 +94,15 @@ def parse(text: str, unit: str, known: Mapping[str, str], names: Mapping[str, st
             f"{text}: happens in the kernel, so perf without permission for it always prints 0; "
             "lower kernel.perf_event_paranoid to 1 and measure again"
         )
-    factor, base_unit = _TO_BASE.get(unit, (1.0, unit))
     return Event(name, mode, pmu, of_machine, factor, base_unit, void)
+
+
+def _memory(base: str, unit: str | None) -> str | None:
+    """Name what Intel's memory controllers move as the collector does; None: something else."""
+    traffic = _MEMORY.fullmatch(base)
+    if traffic is None or unit != "bytes":
+        return None
+    return "memory_read_bytes" if "read" in traffic["event"] else "memory_write_bytes"
 
 
 def _split(text: str) -> tuple[str, str, str | None]:

@@ -271,6 +271,8 @@ def _events(
     for event, own in parsed:
         if event.pmu is not None and request.pmu not in (None, event.pmu):
             notes.append(f"{own[0].event}: left out, as --pmu {request.pmu} was asked for")
+        elif event.of_machine and (event.name, event.mode) in events:  # channels, one by one
+            events[event.name, event.mode][1].extend(own)
         elif (event.name, event.mode) in events:
             notes.append(f"{own[0].event}: left out, as {event.name} was counted already")
         else:
