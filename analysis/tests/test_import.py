@@ -1,13 +1,16 @@
 """`import perf-stat`: what perf counted becomes records that metrics and compare take."""
 
 import json
+import math
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import corpus
 import pytest
 import serve
+from hypothesis import HealthCheck, given, settings
 from test_cli import document, refused, tlscost
 
 from tlscost import __version__, frame, load_log, record
@@ -297,6 +300,78 @@ WRK = """Running 1s test @ http://127.0.0.1:8099/
 Requests/sec:   1098.50
 Transfer/sec:      1.27MB
 """
+
+
+@corpus.replayed("load-log")
+def test_load_logs_corpus(path, expected):
+    assert is_read(path) == expected
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=corpus.mutated("load-log"))
+def test_fuzz_load_logs(tmp_path, content):
+    path = tmp_path / "load"
+    path.write_bytes(content)
+    is_read(path)
+
+
+def is_read(path):
+    """Whether the file is read; a refusal must be ours and name file and line."""
+    try:
+        log = load_log.read(path)
+    except TlscostError as refusal:
+        named = rf"{re.escape(str(path))}:\d+: .*Remedy: "
+        assert re.match(named, str(refusal), re.DOTALL)  # noqa: PT017  # either outcome is right
+        return False
+    assert log.transactions >= 0
+    assert 0 < log.elapsed_s < math.inf
+    return True
+
+
+@pytest.mark.parametrize("shape", ["csv", "json"])
+def test_a_server_on_an_emulated_pmu(tmp_path, shape):
+    """Of tlscost-serve's process on QEMU's arm64 PMU, where a cycle is half an instruction."""
+    file = READ / f"perf-6.1-emulated-pmu-{shape}-server"
+    out = tmp_path / "out"
+    transactions = 6644
+    options = ("--transactions", transactions, "--scope", "process", "--cpus", 1)
+    [item] = imported(out, file, *options)
+    total = sum(
+        float(line.split(",")[1] if shape == "csv" else json.loads(line)["counter-value"])
+        for line in file.read_text().splitlines()
+        if "instructions:" in line
+    )
+    rows = metrics(out)
+    assert rows["path_length"]["value"] == pytest.approx(total / transactions)
+    assert 80_000 < rows["path_length"]["value"] < 90_000
+    assert (rows["path_length"]["quality"], rows["path_length"]["origin"]) == ("exact", "counted")
+    assert rows["cpi"]["value"] == pytest.approx(2, rel=1e-6)
+    assert rows["context_switches"]["value"] == pytest.approx(1, rel=0.01)
+    assert item.windows[0].samples["t_ns"][0] == pytest.approx(500e6, rel=0.01)
+
+
+@pytest.mark.parametrize("shape", ["csv", "json"])
+def test_real_multiplexing(tmp_path, shape):
+    """Eleven hardware events on six counters; what counts the same scales to the same."""
+    file = READ / f"perf-6.1-emulated-pmu-{shape}-multiplexed"
+    options = ("--transactions", 1, "--scope", "process", "--cpus", 1, "--seconds", 1.2)
+    [item] = imported(tmp_path / "out", file, *options)
+    of = counts(item.windows[0])
+    clock = of["task-clock", "uk", None]
+    assert (clock.origin, clock.running_ns) == ("counted", clock.enabled_ns)
+    for one in item.windows[0].counts:
+        if one is not clock:
+            assert one.origin == "scaled"
+            assert one.enabled_ns == pytest.approx(clock.enabled_ns, rel=0.02)
+            assert one.raw == pytest.approx(
+                one.corrected * one.running_ns / one.enabled_ns, rel=0.01
+            )
+    instructions = of["instructions", "uk", None].corrected
+    parts = sum(of["instructions", mode, None].corrected for mode in "uk")
+    assert of["r0008", "uk", None].corrected == pytest.approx(instructions, rel=0.01)
+    assert of["inst_retired", "u", None].corrected == pytest.approx(instructions, rel=0.01)
+    assert parts == pytest.approx(instructions, rel=0.01)
+    assert of["cycles", "uk", None].corrected == pytest.approx(2 * instructions, rel=0.01)
 
 
 def test_load_logs(tmp_path):

@@ -1,5 +1,6 @@
 """Reading perf stat's output. Files `perf-6.1-*` of the corpus are what Debian 12's perf wrote on a
-machine without a PMU; `synthetic-*` are what perf would write of hardware that it lacked."""
+machine without a PMU, and `perf-6.1-emulated-pmu-*` in an arm64 guest with QEMU's (docs/guest.md);
+`synthetic-*` are what perf would write of hardware that it lacked."""
 
 import json
 import re
