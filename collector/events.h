@@ -8,8 +8,8 @@
 
 #include "workloads/common/error.h"
 
-#define TC_EVENT_NAME_MAX 96
-#define TC_EVENTS_MAX     64 /* of one set */
+#define TC_EVENT_NAME_MAX 160 /* an event and four long masks */
+#define TC_EVENTS_MAX     64  /* of one set */
 
 enum tc_mode { TC_MODE_USER = 1, TC_MODE_KERNEL = 2, TC_MODE_BOTH = 3 };
 

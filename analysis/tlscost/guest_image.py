@@ -11,7 +11,7 @@ import struct
 import subprocess
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -241,10 +241,12 @@ def compiler(architecture: str, say: Callable[[str], None] = lambda _line: None)
     return _compiler(_recipe(architecture), sysroot(architecture, say))
 
 
-def compile_for(architecture: str, sources: list[Path], program: Path) -> None:
+def compile_for(
+    architecture: str, sources: list[Path], program: Path, options: Sequence[str] = ()
+) -> None:
     """Compile a program, static, for what a guest can be given besides its image."""
     argv = [*compiler(architecture), "-Wall", "-Wextra", "-Werror", "-static", "-pthread"]
-    _run([*argv, "-o", str(program), *map(str, sources)])
+    _run([*argv, "-o", str(program), *map(str, sources), *options])
 
 
 def compile_serve(compiler: list[str], program: Path) -> None:
