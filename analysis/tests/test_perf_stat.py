@@ -193,6 +193,8 @@ KNOWN = perf_events.known_names(
         ("faults:u", "page-faults", "u"),
         ("llc-load-misses", "LLC-load-misses", "uk"),
         ("inst_retired.any_p:k", "INST_RETIRED:ANY_P", "k"),
+        ("INST_RETIRED.ANY", "instructions", "uk"),
+        ("armv8_pmuv3/cpu_cycles/k", "cycles", "k"),
         ("r00c0", "r00c0", "uk"),
         ("rC0:u", "r00c0", "u"),
         ("cpu/event=0xc0/", "r00c0", "uk"),
@@ -206,6 +208,20 @@ KNOWN = perf_events.known_names(
 def test_names_and_modes(perf, name, mode):
     event = perf_events.parse(perf, "", KNOWN, {})
     assert (event.name, event.mode, event.void) == (name, mode, None)
+
+
+@pytest.mark.parametrize(
+    ("uarch", "vendor", "code", "name"),
+    [
+        ("skylake_server", "GenuineIntel", "r00c4", "branches"),
+        ("zen3", "AuthenticAMD", "r0076", "cycles"),
+        ("neoverse_n1", "ARM", "r0008", "instructions"),
+        ("netburst", "GenuineIntel", "r00c0", None),
+        ("zen3", "AuthenticAMD", "r003c", None),
+    ],
+)
+def test_raw_codes_of_a_vendor(uarch, vendor, code, name):
+    assert perf_events.codes(uarch, vendor).get(code) == name
 
 
 def test_names_that_the_user_gives_go_first():

@@ -101,7 +101,7 @@ def perf_stat(
         from_s=from_s,
         to_s=to_s,
         pmu=pmu,
-        names=_names(event or []),
+        names={**_codes(uarch), **_names(event or [])},
         uarch=uarch,
         known=_known(uarch),
     )
@@ -169,6 +169,18 @@ def _names(pairs: list[str]) -> dict[str, str]:
             raise TlscostError(f"--event: given {pair!r}; expected perf's name=name")
         names[perf] = name
     return names
+
+
+def _codes(uarch: str | None) -> dict[str, str]:
+    """Return names of raw codes, which need the microarchitecture to mean anything."""
+    from tlscost import dictionary, perf_events
+
+    if uarch is None:
+        return {}
+    known = dictionary.microarchitectures()
+    if uarch not in known:
+        raise TlscostError(f"--uarch: given {uarch!r}; known: {', '.join(known)}")
+    return perf_events.codes(uarch, dictionary.microarchitecture(uarch).recognised[0].vendor)
 
 
 def _known(uarch: str | None) -> dict[str, str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["SOFTWARE", "Event", "known_names", "parse"]
+__all__ = ["SOFTWARE", "Event", "codes", "known_names", "parse"]
 
 _CORE = re.compile(r"cpu|cpu_core|cpu_atom|cpum_cf|armv[78]\w+|apple_\w+")
 _PMU = re.compile(r"(?P<pmu>[\w.-]+)/(?P<terms>[^/]*)/:?(?P<modifiers>[A-Za-z]*)")
@@ -20,7 +20,35 @@ _ALIASES = {
     "cs": "context-switches",
     "faults": "page-faults",
     "migrations": "cpu-migrations",
+    # What the kernel's generic events are on Intel's and Arm's PMUs.
+    "inst_retired.any": "instructions",
+    "inst_retired.any_p": "instructions",
+    "cpu_clk_unhalted.thread": "cycles",
+    "cpu_clk_unhalted.thread_p": "cycles",
+    "inst_retired": "instructions",
+    "cpu_cycles": "cycles",
 }
+# Raw codes of the same event on all of a vendor's CPUs: Intel SDM volume 3, architectural
+# performance events (from Core on); AMD PPRs, core events PMCx0C0, 076, 0C2, 0C3; Arm ARM, PMUv3
+# events INST_RETIRED and CPU_CYCLES.
+_CODES = {
+    "GenuineIntel": {
+        "r00c0": "instructions",
+        "r003c": "cycles",
+        "r00c4": "branches",
+        "r00c5": "branch-misses",
+        "r4f2e": "cache-references",
+        "r412e": "cache-misses",
+    },
+    "AuthenticAMD": {
+        "r00c0": "instructions",
+        "r0076": "cycles",
+        "r00c2": "branches",
+        "r00c3": "branch-misses",
+    },
+    "ARM": {"r0008": "instructions", "r0011": "cycles"},
+}
+_BEFORE_ARCHITECTURAL = {"p6", "pentium_m", "netburst"}
 SOFTWARE = frozenset(
     {
         *("cpu-clock", "task-clock", "context-switches", "cpu-migrations", "cgroup-switches"),
@@ -66,6 +94,17 @@ def known_names(events: Iterable[str]) -> dict[str, str]:
     return {_compared(event): event for event in events if not re.search(r":(?:u|k|uk)$", event)}
 
 
+def codes(uarch: str, vendor: str) -> dict[str, str]:
+    """Return names of the raw codes that mean the same on all CPUs of a microarchitecture's kind.
+
+    Parameters
+    ----------
+    uarch, vendor : str
+        As the metric dictionary has them.
+    """
+    return {} if uarch in _BEFORE_ARCHITECTURAL else dict(_CODES.get(vendor, {}))
+
+
 def parse(text: str, unit: str, known: Mapping[str, str], names: Mapping[str, str]) -> Event:
     """Take an event of perf's apart.
 
@@ -82,8 +121,8 @@ def parse(text: str, unit: str, known: Mapping[str, str], names: Mapping[str, st
     of_machine = "/" in base
     factor, base_unit = _TO_BASE.get(unit, (1.0, unit))
     named = names.get(base) or names.get(text) or _memory(base, base_unit)
-    base = _ALIASES.get(base, base)
-    name = named or known.get(_compared(base), base)
+    name = named or known.get(_compared(base)) or _ALIASES.get(base.lower(), base)
+    name = known.get(_compared(name), name)
     user, kernel = "u" in modifiers, "k" in modifiers
     mode = "uk" if user == kernel else "u" if user else "k"
     void = None
