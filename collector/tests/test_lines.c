@@ -197,11 +197,31 @@ static void memory_traffic_is_in_bytes_of_a_socket(void **state)
     drop(&window, &meter);
 }
 
+/* Its difference would be a huge number in the record's columns. */
+static void a_sample_that_goes_back_is_lost(void **state)
+{
+    (void)state;
+    struct tc_slot slot = {.cpu = 0};
+    const struct tc_counters counters = {.slots = &slot, .slots_count = 1};
+    const struct tc_reading begin = {.raw = 1000};
+    const struct tc_reading less = {.raw = 999};
+    const struct tc_reading more = {.raw = 1007};
+    struct tc_samples samples;
+    assert_int_equal(tc_samples_open(&samples, &counters, 4, NULL), 0);
+    tc_samples_add(&samples, 0, 1, &begin, &less);
+    tc_samples_add(&samples, 0, 2, &begin, &more);
+    assert_int_equal(samples.lost, 1);
+    assert_int_equal(samples.series[0].rows, 1);
+    assert_int_equal(samples.series[0].counts[0], 7);
+    tc_samples_close(&samples);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_traffic_is_in_bytes_of_a_socket),
         cmocka_unit_test(is_null_where_a_count_means_nothing),
+        cmocka_unit_test(a_sample_that_goes_back_is_lost),
         cmocka_unit_test(is_scaled_where_another_shared_the_counter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
