@@ -15,6 +15,7 @@ import pytest
 from tlscost import doctor
 from tlscost.findings import Finding
 from tlscost.probe import Probe, cpu_list
+from tlscost.uarch import identity_here
 
 OK = {"status": "ok", "reason": None}
 NO_RIGHT = {"status": "not_permitted", "reason": "no right"}
@@ -138,6 +139,10 @@ CASES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"provenance.numa_nodes": "0-1"}, "numa", "info", "lscpu"),
     ({"host.perf.sample_rate_max": 500}, "sample-rate", "warning", "perf_event_max_sample_rate"),
     ({"host.perf.paranoid": -1}, "perf-open-to-all", "info", "perf_event_paranoid=2"),
+    (
+        {"provenance.cpu_identity": {"vendor_id": "GenuineIntel", "cpu family": "99"}},
+        *("microarchitecture", "info", "./tlscost events"),
+    ),
     ({"provenance.clocksource": "hpet"}, "clock", "warning", "echo tsc"),
     ({"provenance.hypervisor": "KVMKVMKVM"}, "hypervisor", "info", "virsh vcpupin"),
     (
@@ -287,7 +292,7 @@ def test_this_machine_as_an_ordinary_user(as_nobody: tuple[list[str], Path]) -> 
     if paranoid < 1:
         pytest.skip(f"kernel.perf_event_paranoid is {paranoid}: an ordinary user counts CPUs")
     words, directory = as_nobody
-    sets = ",".join(doctor.events(doctor.formulas()))
+    sets = ",".join(doctor.events(doctor.formulas(identity_here())))
     argv = [*words, str(directory / "tlscost-collect"), "--probe", "--events", sets]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
     said = doctor.diagnose(Probe.model_validate_json(done.stdout))

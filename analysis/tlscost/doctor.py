@@ -52,6 +52,8 @@ class Diagnosis:
     ----------
     cpu : str
         The processor's name.
+    microarchitecture : str or None
+        Its file in the metric dictionary; None: it has none.
     pmu_present : bool
     pmu_reason : str or None
         Why there is none, or why it does not count for this user; None where it counts.
@@ -60,6 +62,7 @@ class Diagnosis:
     """
 
     cpu: str
+    microarchitecture: str | None
     hypervisor: str | None
     pmu_present: bool
     pmu_reason: str | None
@@ -87,6 +90,7 @@ def diagnose(probe: Probe) -> Diagnosis:
     pmu = next((one for one in findings if one.id == "pmu"), None)
     return Diagnosis(
         cpu=_cpu(probe),
+        microarchitecture=dictionary.recognise(probe.provenance.cpu_identity),
         hypervisor=hypervisor(probe),
         pmu_present=probe.pmu.exists,
         pmu_reason=pmu.message if pmu else None,
@@ -101,6 +105,7 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return the JSON document that `doctor --json` prints."""
     return {
         "cpu": diagnosis.cpu,
+        "microarchitecture": diagnosis.microarchitecture,
         "pmu": {
             "present": diagnosis.pmu_present,
             "reason": diagnosis.pmu_reason,
@@ -126,9 +131,10 @@ def formulas(identity: Mapping[str, str]) -> Sequence[Formula]:
 
 def _cpu(probe: Probe) -> str:
     identity = probe.provenance.cpu_identity
+    known = dictionary.recognise(identity)
+    title = dictionary.microarchitecture(known).title if known else "a CPU"
     named = ", ".join(f"{name} {value}" for name, value in identity.items())
-    model = probe.provenance.cpu_model
-    return f"{model} ({named})" if model and named else model or named or "unknown"
+    return f"{probe.provenance.cpu_model or title} ({named or 'which says nothing of itself'})"
 
 
 def _source(event: str) -> Literal["perf", "proc", "uncore", "load", "clock"]:

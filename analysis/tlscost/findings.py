@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from tlscost import dictionary
 from tlscost.probe import CAP_IPC_LOCK, CAP_PERFMON, CAP_SYS_ADMIN, Probe, cpu_list
 
 __all__ = ["SIMULATED_RUN", "Finding", "Fine", "examine", "hypervisor"]
@@ -143,6 +144,19 @@ def _pmu(probe: Probe) -> _Judged:
         f"no PMU: a virtual machine on {where}, which passes none through: {reason}",
         _PMU_REMEDIES.get(where, SIMULATED_RUN),
     )
+
+
+def _microarchitecture(probe: Probe) -> _Judged:
+    name = dictionary.recognise(probe.provenance.cpu_identity)
+    if name is not None:
+        return dictionary.microarchitecture(name).title
+    if not probe.pmu.exists:
+        return None
+    message = (
+        "the metric dictionary does not know this processor's events: the kernel's generic ones "
+        "are counted, which are approximate"
+    )
+    return Finding("microarchitecture", "info", message, "./tlscost events")
 
 
 def _simulated(probe: Probe) -> _Judged:
@@ -399,6 +413,7 @@ def _clock(probe: Probe) -> _Judged:
 
 _JUDGES: dict[str, Callable[[Probe], _Judged]] = {
     "pmu": _pmu,
+    "microarchitecture": _microarchitecture,
     "simulated-machine": _simulated,
     "hypervisor": _hypervisor,
     "perf-permission": _permission,
