@@ -7,7 +7,7 @@
 
 /* Page faults are told apart by the mode they came from; the other software events happen in the
  * kernel or are clocks, so a mode would make them read 0 or the same. */
-const char *const tc_events_default =
+const char tc_events_default[] =
     "instructions:u,instructions:k,cycles:u,cycles:k,cpu-clock,context-switches,cpu-migrations,"
     "page-faults:u,page-faults:k,minor-faults,major-faults";
 

@@ -34,6 +34,6 @@ TC_MUST_CHECK int tc_events_parse(const char *text, struct tc_event *events, siz
 TC_MUST_CHECK int tc_event_encode(struct tc_event *event, struct tc_error *err);
 
 /* The sets counted where the user names none. */
-extern const char *const tc_events_default;
+extern const char tc_events_default[];
 
 #endif

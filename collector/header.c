@@ -114,7 +114,7 @@ static json_t *build_sources(const struct tc_header *header)
         return json_pack("[o]", build_probed(header, &tc_source_softpmu));
     }
     tc_proc_report(header->system, &proc);
-    return json_pack("[o, o, o]", build_probed(header, &tc_source_perf),
+    return json_pack("[o, o, o]", build_probed(header, header->options->source),
                      build_source(tc_source_proc.name, &proc),
                      build_probed(header, &tc_source_uncore));
 }

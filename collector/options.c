@@ -28,6 +28,7 @@ enum {
     OPT_LOAD_ADDRESS,
     OPT_CONNECT,
     OPT_READY_TIMEOUT,
+    OPT_SOURCE,
     OPT_EVENTS,
     OPT_IDLE,
     OPT_WARMUP,
@@ -64,6 +65,7 @@ static const struct argp_option options_table[] = {
     {"load-address", OPT_LOAD_ADDRESS, "IP", 0, "Load's veth address (" TC_NETWORK_CLIENT ")", 0},
     {"connect", OPT_CONNECT, "IP:PORT", 0, "Where the server answers once it is ready", 0},
     {"ready-timeout-s", OPT_READY_TIMEOUT, "S", 0, "Time for server and load to get ready (10)", 0},
+    {"source", OPT_SOURCE, "NAME", 0, "Count through perf or papi (perf)", 0},
     {"events", OPT_EVENTS, "SET", 0,
      "Count NAME[:u|:k],... in a pass of their own (may be repeated; more passes where the PMU has "
      "too few counters)",
@@ -133,15 +135,19 @@ static void add_events(struct tc_options *options, const char *text, struct argp
     if (tc_events_parse(text, set, count, &err) != 0) {
         argp_failure(state, TC_BAD_INPUT, 0, "%s", err.message);
     }
-    for (size_t i = 0; i < *count; i++) {
-        int rc = tc_event_encode(&set[i], &err);
-        /* Where no PMU is, its events' names are unknown: that is the record's to say, as it is
-         * for the default set. A mode that would read 0 is a mistake. */
-        if (rc == -EINVAL) {
-            argp_failure(state, TC_BAD_INPUT, 0, "--events: %s", err.message);
+    options->session.sets_count++;
+}
+
+static void choose_source(struct tc_options *options, const char *name, struct argp_state *state)
+{
+    const struct tc_source *const sources[] = {&tc_source_perf, &tc_source_papi};
+    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+        if (strcmp(sources[i]->name, name) == 0) {
+            options->session.source = sources[i];
+            return;
         }
     }
-    options->session.sets_count++;
+    argp_failure(state, TC_BAD_INPUT, 0, "--source: '%s': expected perf or papi", name);
 }
 
 static bool parse_time(const struct argp_state *state, int key, const char *arg,
@@ -212,6 +218,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case OPT_SAMPLE:
         parse_count(state, key, arg, 3600000, &sample_ms);
         options->session.rules.sample_ns = sample_ms * MS;
+        return 0;
+    case OPT_SOURCE:
+        choose_source(options, arg, state);
         return 0;
     case OPT_EVENTS:
         add_events(options, arg, state);
@@ -386,6 +395,23 @@ static int check_session(struct tc_options *options)
     return load_header(options);
 }
 
+/* The events' names are the source's, which may be named after them. Where no PMU is, its events'
+ * names are unknown: that is the record's to say, as it is for the default set. A mode that would
+ * read 0 is a mistake. */
+static int encode_events(struct tc_options *options)
+{
+    for (size_t set = 0; set < options->session.sets_count; set++) {
+        for (size_t i = 0; i < options->sets_counts[set]; i++) {
+            struct tc_error err;
+            if (options->session.source->encode(&options->sets[set][i], &err) == -EINVAL) {
+                (void)fprintf(stderr, "tlscost-collect: --events: %s\n", err.message);
+                return TC_BAD_INPUT;
+            }
+        }
+    }
+    return 0;
+}
+
 /* What holds where no option says otherwise. */
 static void set_defaults(struct tc_options *options, char *const *argv)
 {
@@ -393,6 +419,7 @@ static void set_defaults(struct tc_options *options, char *const *argv)
         (struct tc_session_options){.server_address = TC_NETWORK_SERVER,
                                     .load_address = TC_NETWORK_CLIENT,
                                     .collect_argv = argv,
+                                    .source = &tc_source_perf,
                                     .sets = (const struct tc_event(*)[TC_EVENTS_MAX])options->sets,
                                     .sets_counts = options->sets_counts,
                                     .rules = {.ready_timeout_ns = 10 * S,
@@ -436,7 +463,11 @@ int tc_options_parse(struct tc_options *options, int argc, char **argv)
     }
     if (options->session.sets_count == 0) {
         struct argp_state state = {.name = argv[0], .err_stream = stderr};
-        add_events(options, tc_events_default, &state);
+        add_events(options, options->session.source->events, &state);
+    }
+    int rc = encode_events(options);
+    if (rc != 0) {
+        return rc;
     }
     return options->probe         ? 0
            : options->sample_only ? check_sampling(options)

@@ -9,9 +9,6 @@
 
 #define TC_PASSES_MAX 64
 
-/* The event that every pass with hardware events also counts, in the mode of the pass's first. */
-#define TC_ANCHOR_EVENT "instructions"
-
 struct tc_pass {
     struct tc_event events[TC_EVENTS_MAX];
     size_t count;

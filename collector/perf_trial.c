@@ -74,7 +74,7 @@ struct loop {
 static void count_loop(void *context)
 {
     struct loop *loop = context;
-    struct tc_event event = {.name = TC_ANCHOR_EVENT, .mode = TC_MODE_USER};
+    struct tc_event event = {.name = TC_PERF_ANCHOR, .mode = TC_MODE_USER};
     uint64_t values[3] = {0}; /* count, enabled, running */
     if (tc_event_encode(&event, NULL) != 0) {
         return;

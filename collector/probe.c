@@ -77,12 +77,12 @@ static json_t *build_source(const struct tc_source *source, const struct tc_sour
 }
 
 /* Each event alone: beside others it may lack a counter. */
-static json_t *build_perf(const struct tc_cpus *cpu, const struct tc_session_options *options)
+static json_t *build_counting(const struct tc_cpus *cpu, const struct tc_session_options *options)
 {
     struct tc_source_report report;
     json_t *events = json_array();
     int rc = 0;
-    tc_source_perf.probe(cpu->ids[0], &report);
+    options->source->probe(cpu->ids[0], &report);
     for (size_t set = 0; set < options->sets_count; set++) {
         for (size_t i = 0; rc == 0 && i < options->sets_counts[set]; i++) {
             const struct tc_source_request request = {
@@ -91,10 +91,10 @@ static json_t *build_perf(const struct tc_cpus *cpu, const struct tc_session_opt
                 .events_count = 1,
                 .scope = report.scope, /* process: tried on this one (pid 0) */
             };
-            rc = add_events(events, &tc_source_perf, &request);
+            rc = add_events(events, options->source, &request);
         }
     }
-    return build_source(&tc_source_perf, &report, whole_or_null(events, rc));
+    return build_source(options->source, &report, whole_or_null(events, rc));
 }
 
 static json_t *build_proc(const struct tc_cpus *cpu)
@@ -171,7 +171,7 @@ json_t *tc_probe_build(int cpu, const struct tc_session_options *options)
     uint64_t tsc_hz = tc_provenance_tsc_hz(&tsc_how);
     return json_pack("{s:s, s:{s:s, s:s}, s:[o, o, o], s:o, s:o, s:o}", "schema", "tlscost-probe/1",
                      "program", "version", TC_VERSION, "build", TC_BUILD_NAME, "sources",
-                     build_perf(&one, options), build_proc(&one), build_uncore(&one), "pmu",
+                     build_counting(&one, options), build_proc(&one), build_uncore(&one), "pmu",
                      build_pmu(cpu), "host", tc_host_build(cpu), "provenance",
                      tc_provenance_build(tsc_hz, tsc_how));
 }

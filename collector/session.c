@@ -114,7 +114,7 @@ static void open_session(struct tc_session *session, const struct tc_session_opt
     *session = (struct tc_session){
         .options = options,
         .cpus = tc_session_cpus(options),
-        .counting = simulated ? &tc_source_softpmu : &tc_source_perf,
+        .counting = simulated ? &tc_source_softpmu : options->source,
         .observing = simulated ? &tc_source_softpmu_system : &tc_source_proc,
         .load_command = {.fd = -1},
         .machine_command = {.fd = -1},
@@ -156,7 +156,7 @@ static enum tc_outcome prepare(struct tc_session *session, struct tc_error *err)
     if (rc != 0) {
         return rc == -EINVAL ? TC_BAD_INPUT : TC_CANNOT;
     }
-    session->scope = simulated ? TC_SCOPE_CPU : tc_perf_scope(options->server_cpus.ids[0]);
+    session->scope = simulated ? TC_SCOPE_CPU : options->source->scope(options->server_cpus.ids[0]);
     rc = tc_session_make_passes(session, err);
     if (rc != 0) {
         return rc == -ENOMEM ? TC_FAILED : TC_BAD_INPUT;

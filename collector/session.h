@@ -9,8 +9,8 @@
 
 #include "collector/keeper.h"
 #include "collector/network.h"
-#include "collector/passes.h"
 #include "collector/placement.h"
+#include "collector/source.h"
 
 struct tc_rules {
     uint64_t ready_timeout_ns;
@@ -40,6 +40,7 @@ struct tc_session_options {
     const char *server_address;
     const char *load_address;
     const char *connect;
+    const struct tc_source *source;               /* of this machine's counts */
     const struct tc_event (*sets)[TC_EVENTS_MAX]; /* one per --events */
     const size_t *sets_counts;
     size_t sets_count;

@@ -1,5 +1,6 @@
 /* A session until the load is steady: passes, server, load, warm-up. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -21,11 +22,12 @@ static void pause_ns(uint64_t ns)
 }
 
 /* Anchors in each mode; where there is no PMU they take no counter and so are not added. */
-static void make_anchors(struct tc_event anchors[TC_MODE_BOTH + 1])
+static void make_anchors(const struct tc_source *source, struct tc_event anchors[TC_MODE_BOTH + 1])
 {
     for (int mode = TC_MODE_USER; mode <= TC_MODE_BOTH; mode++) {
-        anchors[mode] = (struct tc_event){.name = TC_ANCHOR_EVENT, .mode = (enum tc_mode)mode};
-        if (tc_event_encode(&anchors[mode], NULL) != 0) {
+        anchors[mode] = (struct tc_event){.mode = (enum tc_mode)mode};
+        (void)snprintf(anchors[mode].name, sizeof(anchors[mode].name), "%s", source->anchor);
+        if (source->encode(&anchors[mode], NULL) != 0) {
             anchors[mode].known = false;
         }
     }
@@ -36,10 +38,11 @@ static int split_into_passes(struct tc_session *session, struct tc_error *err)
     const struct tc_session_options *options = session->options;
     struct tc_event anchors[TC_MODE_BOTH + 1] = {0};
     int cpu = options->server_cpus.ids[0];
-    make_anchors(anchors);
+    make_anchors(session->counting, anchors);
     for (size_t i = 0; i < options->sets_count; i++) {
-        int rc = tc_passes_split(options->sets[i], options->sets_counts[i], anchors, tc_perf_fits,
-                                 &cpu, session->passes, &session->passes_count, err);
+        int rc = tc_passes_split(options->sets[i], options->sets_counts[i], anchors,
+                                 session->counting->fits, &cpu, session->passes,
+                                 &session->passes_count, err);
         if (rc != 0) {
             return rc;
         }

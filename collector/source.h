@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "collector/events.h"
+#include "collector/passes.h"
 #include "collector/placement.h"
 #include "workloads/common/error.h"
 
@@ -130,6 +130,15 @@ struct tc_source_report {
 
 struct tc_source {
     const char *name;
+    /* Of a source that counts events by name, from here to fits; a source of fixed counts has none.
+     */
+    const char *events; /* the set where the user names none */
+    const char *anchor; /* the event that each pass also counts, in the mode of its first */
+    /* Fills what is known of an event by its name alone. Errors: tc_event_encode()'s. */
+    int (*encode)(struct tc_event *event, struct tc_error *err);
+    /* What this user may count on a CPU: TC_SCOPE_CPU if all that runs there. */
+    enum tc_scope (*scope)(int cpu);
+    tc_passes_fits fits; /* context: const int *, a CPU */
     /* What the CPUs do while idle (a periodic tick) goes on, as much, while they are busy, and is
      * no part of the transactions: corrected for over whole windows, not over their idle time. */
     bool background_goes_on;
@@ -153,6 +162,7 @@ struct tc_source {
 };
 
 extern const struct tc_source tc_source_perf;
+extern const struct tc_source tc_source_papi;
 extern const struct tc_source tc_source_proc;
 extern const struct tc_source tc_source_uncore;
 extern const struct tc_source tc_source_softpmu;

@@ -416,6 +416,11 @@ static int perf_drain(struct tc_counters *counters, uint64_t since_ns, tc_sample
 
 const struct tc_source tc_source_perf = {
     .name = "perf",
+    .events = tc_events_default,
+    .anchor = TC_PERF_ANCHOR,
+    .encode = tc_event_encode,
+    .scope = tc_perf_scope,
+    .fits = tc_perf_fits,
     .probe = tc_perf_probe,
     .open = perf_open_set,
     .start = perf_start,

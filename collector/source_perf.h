@@ -2,8 +2,10 @@
 #ifndef TC_COLLECTOR_SOURCE_PERF_H
 #define TC_COLLECTOR_SOURCE_PERF_H
 
-#include "collector/passes.h"
 #include "collector/source.h"
+
+/* The event by which passes are compared; and what a known loop is known by. */
+#define TC_PERF_ANCHOR "instructions"
 
 /* What an errno of perf_event_open means for this event, and the remedy. */
 enum tc_status tc_perf_explain(int code, const struct tc_event *event, enum tc_scope scope,

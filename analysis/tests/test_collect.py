@@ -458,6 +458,33 @@ def test_says_what_it_can_count() -> None:
     assert pmu["present"] == (pmu["reason"] is None) == bool(pmu["counters"])
 
 
+def test_papi_counts_or_says_why_not(tmp_path: Path) -> None:
+    record = tmp_path / "r.jsonl"
+    argv = [program("tlscost-collect"), "--sample-only", "--cpus", str(SERVER_CPU)]
+    argv += ["--source", "papi", "--duration-s", "0.2", "--record", str(record)]
+    run(argv, 0)
+    head, *samples, _ = lines(record)
+    source = head["sources"][0]
+    assert source["name"] == "papi"
+    counts = [count for sample in samples for count in sample["counts"]]
+    presets = [count for count in counts if count["event"].startswith("PAPI_")]
+    assert {count["event"] for count in presets} >= {"PAPI_TOT_INS", "PAPI_TOT_CYC"}
+    assert {count["source"] for count in presets} == {"papi"}
+    for count in presets:
+        if not source["available"]:
+            assert (count["status"], count["raw"]) == ("unsupported", None)
+            assert count["reason"] == source["reason"]
+        elif count["event"] == "PAPI_TOT_INS":
+            assert count["status"] == "ok"
+    if not source["available"]:
+        assert "simulated machine" in source["reason"]
+
+
+def test_an_unknown_source_is_refused(tmp_path: Path) -> None:
+    argv = [program("tlscost-collect"), "--sample-only", "--cpus", "0", "--source", "oprofile"]
+    run([*argv, "--record", str(tmp_path / "r")], 2, "--source: 'oprofile': expected perf or papi")
+
+
 def test_samples_without_server_and_load(tmp_path: Path) -> None:
     record = tmp_path / "r.jsonl"
     argv = [program("tlscost-collect"), "--sample-only", "--cpus", str(SERVER_CPU)]

@@ -17,7 +17,7 @@ import pytest
 from tests.pmu_guest import Finished, programs, run_in_guest
 from tlscost import cpio, frame, record
 from tlscost.metrics import metrics_of
-from tlscost.paths import profiles_dir
+from tlscost.paths import profiles_dir, root
 
 TLS = "tls13-ecdsa-x25519"
 CYCLES_PER_INSTRUCTION = 2
@@ -25,32 +25,37 @@ COUNTED = "instructions:u,instructions:k,cycles:u,cycles:k"
 UNCOUNTED = "cache-misses:u,arm_n1::L1D_CACHE_REFILL:u,arm_n1::STALL_BACKEND:u,arm_n1::STREX_SPEC:u"
 CELL = {"machine": "native", "server": "serve", "size_bytes": 36864, "cpus": 1, "load": {}}
 
+PRESETS = "PAPI_TOT_INS:u,PAPI_TOT_INS:k,PAPI_TOT_CYC:u,PAPI_TOT_CYC:k,PAPI_L1_DCM"
+
 # One boot for what asks nothing of another: known loops, then a server under load, which as an
 # ordinary user is counted by its processes, so that one CPU is enough for both.
 SCRIPT = f"""
-test_collect_known_loop >/out/loops 2>&1 || exit 1
+export PAPI_CSV_EVENT_FILE=/cell/papi_presets.csv
+chmod 777 /out
+echo 2 >/proc/sys/kernel/perf_event_paranoid
+test_collect_known_loop >/out/loops-root 2>&1 || exit 1
+su nobody -c "test_collect_known_loop >/out/loops-user 2>&1" || exit 1
 echo 1 >/proc/sys/kernel/perf_event_paranoid
-for tls in off {TLS}; do
-    profile= scheme=http
-    [ $tls = off ] || profile="--profile /cell/profile.cnf" scheme=https
-    [ $tls = off ] || serve="--certificate /tmp/certificate"
-    cat >/tmp/run-$tls <<END
-exec tlscost-collect --record /out/$tls.jsonl --header /cell/$tls.json \
-    --server-cpus 0 --load-cpus 0 --network loopback --connect 127.0.0.1:8443 \
-    --idle-s 0.2 --warmup-s 0.2 --window-s 0.5 --completions 5 --sample-ms 50 \
-    --events {COUNTED} --events {UNCOUNTED} \
-    -- tlscost-serve --cpu-list 0 --listen 127.0.0.1:8443 --size 36864 $profile $serve \
-    -- tlscost-load --url $scheme://127.0.0.1:8443/36864 --cpu-list 0 --connections 4 $profile \
-    --page {{page}}
-END
-done
 mkdir /tmp/certificate
 tlscost-serve --profile /cell/profile.cnf --write-certificate /tmp/certificate || exit 1
 chmod -R a+rX /tmp/certificate
-chmod 777 /out
+cat >/tmp/measure <<'END'
+tls=$1 source=$2; shift 2
+profile= certificate= url=http://127.0.0.1:8443/36864
+if [ $tls != off ]; then
+    profile="--profile /cell/profile.cnf" certificate="--certificate /tmp/certificate"
+    url=https://127.0.0.1:8443/36864
+fi
+exec tlscost-collect --record /out/$source-$tls.jsonl --header /cell/$tls.json --source $source \
+    --server-cpus 0 --load-cpus 0 --network loopback --connect 127.0.0.1:8443 \
+    --idle-s 0.2 --warmup-s 0.2 --window-s 0.5 --completions 5 --sample-ms 50 "$@" \
+    -- tlscost-serve --cpu-list 0 --listen 127.0.0.1:8443 --size 36864 $profile $certificate \
+    -- tlscost-load --url $url --cpu-list 0 --connections 4 $profile --page {{page}}
+END
 for tls in off {TLS}; do
-    su nobody -c "sh /tmp/run-$tls" || exit 1
+    su nobody -c "sh /tmp/measure $tls perf --events {COUNTED} --events {UNCOUNTED}" || exit 1
 done
+su nobody -c "sh /tmp/measure off papi --events {PRESETS}" || exit 1
 """
 
 
@@ -59,6 +64,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Return what a guest with one CPU left: known loops, records of tlscost-serve under load."""
     files = programs("test_collect_known_loop", "tlscost-collect", "tlscost-serve", "tlscost-load")
     files["cell/profile.cnf"] = cpio.file((profiles_dir() / f"{TLS}.cnf").read_bytes())
+    presets = root() / "data" / "events" / "papi_presets.csv"
+    files["cell/papi_presets.csv"] = cpio.file(presets.read_bytes())
     for tls in ("off", TLS):
         files[f"cell/{tls}.json"] = cpio.file(json.dumps({"cell": {**CELL, "tls": tls}}).encode())
     done = run_in_guest(tmp_path_factory.mktemp("guest"), SCRIPT, files=files)
@@ -80,11 +87,29 @@ def test_a_script_runs_and_what_it_leaves_comes_back(tmp_path: Path) -> None:
     assert (done.out / "behind").read_text() == "left\n"
 
 
-@pytest.mark.parametrize(
-    "test", ["perf_counts_a_process", "perf_counts_a_cpu", "perf_samples_a_cpu"]
-)
-def test_known_loops_are_counted(measured: Finished, test: str) -> None:
-    said = (measured.out / "loops").read_text()
+# Which of the collector's tests that need a PMU must have run, and not skipped.
+LOOPS = {
+    "root": [
+        "perf_counts_a_process",
+        "perf_counts_a_worker",
+        "perf_counts_a_cpu",
+        "perf_samples_a_cpu",
+        "papi_counts_a_process",
+        "papi_counts_a_worker",
+        "papi_counts_a_cpu",
+    ],
+    "user": [
+        "perf_counts_a_process",
+        "papi_counts_a_process",
+        "perf_counts_beside_what_it_may_not",
+        "papi_counts_beside_what_it_may_not",
+    ],
+}
+
+
+@pytest.mark.parametrize(("who", "test"), [(who, it) for who in LOOPS for it in LOOPS[who]])
+def test_known_loops_are_counted(measured: Finished, who: str, test: str) -> None:
+    said = (measured.out / f"loops-{who}").read_text()
     assert re.search(rf"^\[ +OK \] {test}$", said, re.MULTILINE), said
 
 
@@ -94,13 +119,13 @@ def counts_of(path: Path) -> dict[str, dict[str, Any]]:
         f"{count.event}:{count.mode}": count.model_dump()
         for window in record.read(path).windows
         for count in window.counts
-        if count.source == "perf"
+        if count.source != "proc"
     }
 
 
 @pytest.mark.parametrize("tls", ["off", TLS])
 def test_a_server_is_counted(measured: Finished, tls: str) -> None:
-    path = measured.out / f"{tls}.jsonl"
+    path = measured.out / f"perf-{tls}.jsonl"
     header = record.read(path).header
     assert header.sources[0]["scope"] == "process"
     assert header.provenance["perf_event_paranoid"] == 1
@@ -116,7 +141,7 @@ def test_a_server_is_counted(measured: Finished, tls: str) -> None:
 
 @pytest.mark.parametrize("tls", ["off", TLS])
 def test_what_the_pmu_lacks_is_null_with_the_reason(measured: Finished, tls: str) -> None:
-    counts = counts_of(measured.out / f"{tls}.jsonl")
+    counts = counts_of(measured.out / f"perf-{tls}.jsonl")
     for name, why in {
         "cache-misses:u": "no PMU here counts",
         "arm_n1::L1D_CACHE_REFILL:u": "does not count arm_n1::L1D_CACHE_REFILL",
@@ -129,7 +154,8 @@ def test_what_the_pmu_lacks_is_null_with_the_reason(measured: Finished, tls: str
 
 
 def test_records_become_metrics(measured: Finished) -> None:
-    table = metrics_of(frame.load([measured.out])).set_index(["tls", "metric"])
+    paths = measured.out.glob("perf-*.jsonl")
+    table = metrics_of(frame.load(paths)).set_index(["tls", "metric"])
 
     def figure(tls: str, metric: str) -> pd.Series[Any]:
         return table.loc[(tls, metric)]
@@ -141,5 +167,21 @@ def test_records_become_metrics(measured: Finished) -> None:
             assert (found["origin"], found["source"]) == ("counted", "perf")
         assert figure(tls, "cpi")["value"] == pytest.approx(CYCLES_PER_INSTRUCTION, rel=0.01)
         assert pd.isna(figure(tls, "llc_misses")["value"])
-        assert "cache-misses" in figure(tls, "llc_misses")["reason"]
+        assert figure(tls, "llc_misses")["reason"]
     assert figure(TLS, "path_length")["value"] > 5 * figure("off", "path_length")["value"]
+
+
+def test_papi_counts_what_perf_counts(measured: Finished) -> None:
+    def figures(source: str) -> pd.DataFrame:
+        path = measured.out / f"{source}-off.jsonl"
+        assert record.read(path).header.sources[0]["name"] == source
+        return metrics_of(frame.load([path])).set_index("metric")
+
+    perf, papi = figures("perf"), figures("papi")
+    for metric, within in {"path_length": 0.02, "cpi": 0.01, "kernel_share": 0.02}.items():
+        assert papi.loc[metric, "origin"] == "counted"
+        assert papi.loc[metric, "source"] == "papi"
+        value = float(papi["value"][metric])
+        assert value == pytest.approx(float(perf["value"][metric]), rel=within), metric
+    assert pd.isna(papi.loc["l1d_misses", "value"])
+    assert "L1D_CACHE_REFILL" in papi.loc["l1d_misses", "reason"]

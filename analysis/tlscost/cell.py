@@ -193,6 +193,7 @@ class Cell(_Frozen):
     ) = None
     load: Load = Load()
     rules: Rules = Rules()
+    source: Literal["perf", "papi"] = "perf"
     events: Annotated[
         tuple[Annotated[str, AfterValidator(_event_set)], ...], Field(strict=False)
     ] = ()

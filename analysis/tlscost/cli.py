@@ -106,6 +106,7 @@ def run(
         int | None, typer.Option(help="Completions per connection that end a window.")
     ] = None,
     windows: Annotated[int | None, typer.Option(help="Windows per pass.")] = None,
+    source: Annotated[str, typer.Option(help="Who counts: perf or papi.")] = "perf",
     events: Annotated[
         list[str] | None, typer.Option(metavar="SET", help="An event set (a pass); repeatable.")
     ] = None,
@@ -145,6 +146,7 @@ def run(
             completions_per_connection=completions,
             windows=windows,
         ),
+        source=source,
         events=events,
         repetition=repetition,
     )

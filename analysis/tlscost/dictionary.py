@@ -20,6 +20,7 @@ __all__ = [
     "COMMON",
     "GENERIC",
     "KERNEL",
+    "PAPI",
     "Common",
     "Formula",
     "Quality",
@@ -36,6 +37,7 @@ __all__ = [
 
 COMMON = "common"  # the formulas over quantities
 KERNEL = "kernel"  # quantities by the kernel's generic events, for CPUs that no file is about
+PAPI = "papi"  # quantities by PAPI's presets
 GENERIC = "generic"  # what is no matter of the CPU
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -247,16 +249,20 @@ class _File(_Frozen):
     metric: tuple[Formula, ...] = ()
 
 
-def files_for(machine: str, uarch: str | None = None) -> tuple[str, ...]:
+def files_for(machine: str, uarch: str | None = None, *, papi: bool = False) -> tuple[str, ...]:
     """Names of the dictionary's files for records of a machine, best first.
 
     Parameters
     ----------
     uarch : str or None
         The microarchitecture of a native machine, of `microarchitectures`; None: unknown.
+    papi : bool
+        PAPI counted: the events are its presets.
     """
     if machine != NATIVE:
         return ("simulated", "p6")
+    if papi:
+        return (PAPI, GENERIC)
     known = [uarch] if uarch in microarchitectures() else []
     return (*known, KERNEL, GENERIC)
 

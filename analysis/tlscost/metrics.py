@@ -204,10 +204,13 @@ def _from_formulas(frame: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
     runs = frame.drop_duplicates("record").set_index("record")
     unknown = frame.loc[frame["transactions"].isna(), "record"]
     runs["transactions_unknown"] = runs.index.isin(unknown)
+    by_papi = runs.index.isin(counted.loc[counted["source"] == "papi", "record"])
     files = pd.Series(
         [
-            dictionary.files_for(machine, uarch)
-            for machine, uarch in zip(runs["machine"].astype("str"), runs["uarch"], strict=True)
+            dictionary.files_for(machine, uarch, papi=bool(papi))
+            for machine, uarch, papi in zip(
+                runs["machine"].astype("str"), runs["uarch"], by_papi, strict=True
+            )
         ],
         index=runs.index,
     )

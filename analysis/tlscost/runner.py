@@ -227,8 +227,9 @@ def _command_line(
     header.write_text(json.dumps(_header(cell, {**server.versions, **load_versions})))
     argv = [str(program("tlscost-collect")), "--record", str(record), "--header", str(header)]
     argv += ["--server-cpus", _cpus(placement.server), "--load-cpus", _cpus(placement.load), *where]
-    for events in cell.events if machine is None else ():
-        argv += ["--events", events]
+    if machine is None:
+        argv += ["--source", cell.source]
+        argv += [word for events in cell.events for word in ("--events", events)]
     argv += _options(
         {
             "--idle-s": rules["idle_s"],

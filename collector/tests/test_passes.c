@@ -35,7 +35,7 @@ static const char *split(const char *text, size_t counters)
     }
     for (int mode = TC_MODE_USER; mode <= TC_MODE_BOTH; mode++) {
         anchors[mode] = (struct tc_event){
-            .name = TC_ANCHOR_EVENT, .mode = (enum tc_mode)mode, .hardware = true, .known = true};
+            .name = "instructions", .mode = (enum tc_mode)mode, .hardware = true, .known = true};
     }
     assert_int_equal(
         tc_passes_split(set, count, anchors, fits_counters, &counters, passes, &passes_count, NULL),
