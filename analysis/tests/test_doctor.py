@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from serve import program
 
 from tlscost import doctor
 from tlscost.findings import Finding
@@ -231,6 +233,31 @@ def test_without_a_pmu_the_hypervisor_is_named(
     assert remedy in findings["pmu"].remedy
     assert "p3-xeon-2m" in findings["simulated-machine"].remedy
     assert findings["pmu"].severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("EBUSY", "find /proc/[0-9]*/fd"),
+        ("EMFILE", "prlimit"),
+        ("EPERM", "--cap-add PERFMON"),
+        ("EACCES", "kernel.perf_event_paranoid=0"),
+    ],
+)
+def test_why_a_pmu_that_is_there_does_not_count(name: str, remedy: str) -> None:
+    """In the collector's own words, by the kernel's own answer."""
+    argv = [program("perf_supervisor"), str(getattr(errno, name)), "--"]
+    argv += [program("tlscost-collect"), "--probe"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 125:
+        pytest.skip(f"no seccomp notification here: {done.stderr.strip()}")
+    reason = json.loads(done.stdout)["pmu"]["reason"]
+    said = diagnosis({"pmu.present": False, "pmu.counters": None, "pmu.reason": reason})
+    (pmu,) = [finding for finding in said.findings if finding.id == "pmu"]
+    assert said.pmu_present
+    assert (pmu.severity, said.pmu_reason) == ("warning", pmu.message)
+    assert reason in pmu.message
+    assert remedy in pmu.remedy
 
 
 def test_a_broken_pmu_is_an_error_and_counts_nothing() -> None:

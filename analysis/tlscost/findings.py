@@ -46,6 +46,13 @@ _PMU_REMEDIES = {
 }
 """Given on the host, or when the guest is started."""
 
+_REFUSALS = {
+    "another program holds": "sudo find /proc/[0-9]*/fd -lname '*perf_event*'",
+    "out of file descriptors": "sudo prlimit --pid $$ --nofile=1048576:1048576",
+    "sandbox": "docker run --cap-add PERFMON --security-opt seccomp=unconfined IMAGE",
+}
+"""By words of collector/perf_explain.c; else a right lacks."""
+
 _STEAL_MOST = 0.01
 _FILES_ENOUGH = 65536
 _FILES_LEAST = 1024
@@ -131,10 +138,10 @@ def _pmu(probe: Probe) -> _Judged:
     if reason.startswith("broken PMU"):
         return Finding("pmu", "error", reason, _PMU_REMEDIES.get(where or "", SIMULATED_RUN))
     if pmu.exists:
-        remedy = "sudo sysctl kernel.perf_event_paranoid=0"
-        return Finding(
-            "pmu", "warning", f"the PMU is there but not for this user: {reason}", remedy
-        )
+        remedies = (remedy for words, remedy in _REFUSALS.items() if words in reason)
+        remedy = next(remedies, "sudo sysctl kernel.perf_event_paranoid=0")
+        message = f"the PMU is there but does not count now for this user: {reason}"
+        return Finding("pmu", "warning", message, remedy)
     if where is None:
         remedy = "sudo dmesg | grep -i -e 'Performance Events' -e PMU"
         return Finding("pmu", "warning", f"no PMU: {reason}", remedy)
