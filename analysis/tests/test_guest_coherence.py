@@ -11,6 +11,7 @@ By hand, of one turn (the turn before was another CPU's, so that one's cache has
   same. In lines of their own: nothing.
 - *migrate*: the load reads the line and gets it from the other cache, both share it; the store then
   invalidates the other copy: 1 BRD, 1 HITM, 1 INVAL.
+- *add_locked*: likewise, but a locked load asks for ownership at once: 1 RFO, 1 HITM.
 - *read_shared*, of one round with n CPUs: the writer, whose copy is shared since the round before,
   invalidates the others': 1 INVAL. The first reader gets the modified line: 1 BRD, 1 HITM. Each
   further one gets a clean line: 1 BRD.
@@ -21,6 +22,8 @@ By hand, of one turn (the turn before was another CPU's, so that one's cache has
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -51,7 +54,22 @@ def by_hand(cpus: int) -> dict[str, tuple[float, ...]]:
         "write_apart": (0, 0, 0, 0, 0),
         "read_shared": (reads, 0, 1 / cpus, 1 / cpus, 0),
         "migrate": (1, 0, 1, 1, 0),
+        "add_locked": (0, 1, 0, 1, 0),
     }
+
+
+@contextmanager
+def taking_turns(directory: Path, machine: str, cpus: int) -> Iterator[ArmedGuest]:
+    """Run a guest in which so many CPUs take turns as they are told."""
+    program = directory / "turns"
+    source = root() / "collector" / "tests" / "turns.c"
+    compile_for(simulated_or_file(machine).guest, [source], program)
+    files = {
+        "cell/start": cpio.file(START % cpus),
+        "cell/turns": cpio.file(program.read_bytes(), 0o755),
+    }
+    with armed(directory, machine, cpus, files=files) as guest:
+        yield guest
 
 
 def counts(guest: ArmedGuest) -> Counts:
@@ -81,14 +99,7 @@ def less(counts: Counts, others: Counts) -> Counts:
     ("machine", "cpus"), [("p3-xeon", 2), ("p3-xeon", 4), ("skylake-server", 2)]
 )
 def test_turns_cost_what_mesi_says(tmp_path: Path, machine: str, cpus: int) -> None:
-    program = tmp_path / "turns"
-    source = root() / "collector" / "tests" / "turns.c"
-    compile_for(simulated_or_file(machine).guest, [source], program)
-    files = {
-        "cell/start": cpio.file(START % cpus),
-        "cell/turns": cpio.file(program.read_bytes(), 0o755),
-    }
-    with armed(tmp_path, machine, cpus, files=files) as guest:
+    with taking_turns(tmp_path, machine, cpus) as guest:
         variants = len(guest.report()["variants"])
         rounds = TURNS // cpus
         run(guest, "nothing", 1)  # the program's own lines come into the caches

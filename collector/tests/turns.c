@@ -1,11 +1,13 @@
-/* What a guest runs to show coherence: one thread on each CPU, and they take turns at memory.
+/* What a guest runs to show what is counted in it: one thread on each CPU, and they take turns, at
+ * memory that they share (coherence) or at work of known size.
  *
  *   turns PORT CPUS
  *
  * Each connection brings "PATTERN ROUNDS\n" and gets "done\n" after so many rounds, in which each
  * CPU has one turn. A CPU spins, in user mode, on a flag that nobody but its predecessor writes and
  * that lies in a line of its own; so a turn itself costs the same whatever the pattern, and
- * "nothing" shows what. analysis/tests/test_guest_coherence.py has the patterns' expected costs. */
+ * "nothing" shows what. The patterns' expected costs: analysis/tests/test_guest_coherence.py, and
+ * test_guest_known_answers.py. */
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
@@ -75,6 +77,83 @@ static void migrate(unsigned cpu, uint32_t round)
     shared.word[0] = shared.word[0] + round;
 }
 
+static void add_locked(unsigned cpu, uint32_t round)
+{
+    (void)cpu;
+    (void)__atomic_fetch_add(&shared.word[0], round, __ATOMIC_SEQ_CST);
+}
+
+/* Work of known size: 2 instructions and a branch each time round. */
+static inline void spin(uint32_t times)
+{
+    __asm__ volatile("1: dec %0\n\tjnz 1b" : "+r"(times) : : "cc");
+}
+
+static void spin_1000(unsigned cpu, uint32_t round)
+{
+    (void)cpu;
+    (void)round;
+    spin(1000);
+}
+
+static void spin_2000(unsigned cpu, uint32_t round)
+{
+    (void)cpu;
+    (void)round;
+    spin(2000);
+}
+
+/* A load each 64 bytes, 3 instructions: more lines than any L1D holds, and of each none comes again
+ * before all others. */
+static inline void walk(uintptr_t bytes)
+{
+    /* Not zero: pages that nobody has written are all one and the same. */
+    static _Alignas(4096) uint8_t buffer[256 << 10] = {1};
+    uint32_t loaded;
+    __asm__ volatile("1: sub $64, %0\n\tmov (%2,%0), %1\n\tjnz 1b"
+                     : "+r"(bytes), "=&r"(loaded)
+                     : "r"(buffer)
+                     : "cc", "memory");
+}
+
+static void walk_128k(unsigned cpu, uint32_t round)
+{
+    (void)cpu;
+    (void)round;
+    walk(128 << 10);
+}
+
+static void walk_256k(unsigned cpu, uint32_t round)
+{
+    (void)cpu;
+    (void)round;
+    walk(256 << 10);
+}
+
+/* One instruction, whatever the size. */
+static inline void move_string(size_t bytes)
+{
+    static uint8_t from[2000];
+    static uint8_t to[2000];
+    void *source = from;
+    void *destination = to;
+    __asm__ volatile("rep movsb" : "+S"(source), "+D"(destination), "+c"(bytes) : : "memory");
+}
+
+static void move_1000(unsigned cpu, uint32_t round)
+{
+    (void)cpu;
+    (void)round;
+    move_string(1000);
+}
+
+static void move_2000(unsigned cpu, uint32_t round)
+{
+    (void)cpu;
+    (void)round;
+    move_string(2000);
+}
+
 static const struct {
     const char *name;
     touch *touch;
@@ -85,6 +164,13 @@ static const struct {
     {"write_apart", write_apart},
     {"read_shared", read_shared},
     {"migrate", migrate},
+    {"add_locked", add_locked},
+    {"spin_1000", spin_1000},
+    {"spin_2000", spin_2000},
+    {"walk_128k", walk_128k},
+    {"walk_256k", walk_256k},
+    {"move_1000", move_1000},
+    {"move_2000", move_2000},
 };
 
 _Noreturn static void fail(const char *what)
