@@ -2,7 +2,8 @@
 
 Libraries choose their code by the CPU they find, and a stack that lies elsewhere within its page
 meets other lines in a cache. So the CPU's features are masked to plain x86-64 for glibc and
-OpenSSL, and `environment` pads what the kernel puts on top of the stack to one size.
+OpenSSL, and `environment` pads what the kernel puts on top of the stack to one size. malloc()
+takes from the heap only: of mappings, valgrind gives freed addresses again and QEMU new ones.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _TUNABLES = {
     "x86_rep_movsb_threshold": "0x40000000",
     "x86_rep_stosb_threshold": "0x40000000",
 }
+_MMAP_NEVER = "glibc.malloc.mmap_threshold=0x10000000"
 _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "HOME": "/nonexistent",
@@ -40,7 +42,9 @@ _ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
     "OPENSSL_ia32cap": "0x0383fbff:0",  # SSE2 and nothing later
-    "GLIBC_TUNABLES": ":".join(f"glibc.cpu.{key}={value}" for key, value in _TUNABLES.items()),
+    "GLIBC_TUNABLES": ":".join(
+        [*(f"glibc.cpu.{key}={value}" for key, value in _TUNABLES.items()), _MMAP_NEVER]
+    ),
 }
 _SQL = """\
 CREATE TABLE t(id INTEGER PRIMARY KEY, k INTEGER, s TEXT);
