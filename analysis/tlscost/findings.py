@@ -122,6 +122,12 @@ def hypervisor(probe: Probe) -> str | None:
     return "Hyper-V" if is_hyper_v else _VENDORS.get(virtual.vendor or "")
 
 
+def _permit(reason: str) -> str:
+    """Return the command against the collector's reason why the kernel refuses an event."""
+    remedies = (remedy for words, remedy in _REFUSALS.items() if words in reason)
+    return next(remedies, "sudo sysctl kernel.perf_event_paranoid=0")
+
+
 def _grub(words: str) -> str:
     """Return the command that adds words to the kernel's command line."""
     return (
@@ -138,10 +144,8 @@ def _pmu(probe: Probe) -> _Judged:
     if reason.startswith("broken PMU"):
         return Finding("pmu", "error", reason, _PMU_REMEDIES.get(where or "", SIMULATED_RUN))
     if pmu.exists:
-        remedies = (remedy for words, remedy in _REFUSALS.items() if words in reason)
-        remedy = next(remedies, "sudo sysctl kernel.perf_event_paranoid=0")
         message = f"the PMU is there but does not count now for this user: {reason}"
-        return Finding("pmu", "warning", message, remedy)
+        return Finding("pmu", "warning", message, _permit(reason))
     if where is None:
         remedy = "sudo dmesg | grep -i -e 'Performance Events' -e PMU"
         return Finding("pmu", "warning", f"no PMU: {reason}", remedy)
@@ -194,7 +198,7 @@ def _permission(probe: Probe) -> _Judged:
         if privileged:
             return f"whole CPUs, by this user's capabilities (perf_event_paranoid {paranoid})"
         return f"whole CPUs, by anyone (perf_event_paranoid {paranoid})"
-    remedy = "sudo sysctl kernel.perf_event_paranoid=0"
+    remedy = _permit(perf.reason or "")
     if not perf.available:
         return Finding("perf-permission", "error", f"perf counts nothing: {perf.reason}", remedy)
     part = "user mode" if paranoid is None or paranoid > 1 else "user and kernel mode"
