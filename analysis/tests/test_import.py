@@ -11,9 +11,18 @@ import corpus
 import pytest
 import serve
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from test_cli import document, refused, tlscost
 
-from tlscost import __version__, frame, load_log, record
+from tlscost import (
+    __version__,
+    frame,
+    load_log,
+    perf_import,
+    perf_stat,
+    record,
+    record_writer,
+)
 from tlscost.cli import app
 from tlscost.compare import compare
 from tlscost.errors import BAD_INPUT, DONE, TlscostError
@@ -326,6 +335,27 @@ def test_fuzz_load_logs(tmp_path, content):
     path = tmp_path / "load"
     path.write_bytes(content)
     is_read(path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    content=corpus.mutated("perf-stat"),
+    scope=st.sampled_from(["cpu", "process"]),
+    seconds=st.sampled_from([None, 1.0]),
+)
+def test_fuzz_what_is_read_becomes_a_record_or_is_refused(tmp_path, content, scope, seconds):
+    path, out = tmp_path / "perf", tmp_path / "record.jsonl"
+    path.write_bytes(content)
+    out.unlink(missing_ok=True)
+    cell = {"machine": "native", "server": "x", "tls": "off", "size_bytes": 1, "load": {}}
+    request = perf_import.Request(cell=cell, cpus=1, scope=scope, seconds=seconds)
+    try:
+        header, windows = perf_import.build([(perf_stat.read(path), 10)], request, 1)
+    except TlscostError as refusal:
+        assert refusal.exit_code == BAD_INPUT  # noqa: PT017  # either outcome is right
+        return
+    record_writer.write(out, header, windows)
+    frame.load([out])
 
 
 def is_read(path):

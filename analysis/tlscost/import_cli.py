@@ -40,7 +40,8 @@ def perf_stat(
     tls: Annotated[str, typer.Option(help="off, a profile's name, or any of your own.")],
     size: Annotated[str, typer.Option(help="Body size: 30, 36KiB, 1MiB ...")],
     transactions: Annotated[
-        list[int] | None, typer.Option(min=0, help="While perf counted; one, or one a file.")
+        list[int] | None,
+        typer.Option(min=0, max=10**18, help="While perf counted; one, or one a file."),
     ] = None,
     load_log: Annotated[
         list[Path] | None,

@@ -23,6 +23,7 @@ SOURCE = "perf-stat"
 
 _TIME_APART_MOST = 0.10  # of perf's and the load generator's elapsed time
 _TIME_APART_NOTED = 0.01
+_SECONDS_MOST = 1e9
 _CPU_TIMES = ("idle_ns", "steal_ns", "user_ns", "system_ns", "irq_ns", "softirq_ns")
 _SYSTEM = (
     *("mem_available_bytes", "net_rx_bytes", "net_tx_bytes", "tcp_retransmits", "disk_queue"),
@@ -183,6 +184,8 @@ def _window(
         notes.append("each count is the mean over perf's own repetitions (-r)")
     events = _events(output, lines, request, notes)
     elapsed = _elapsed(output, lines, begin, load, request)
+    if not 0 < elapsed < _SECONDS_MOST:
+        raise _refusal(output, None, f"says that {elapsed:g} s were counted; give --seconds")
     if isinstance(load, LoadLog):
         notes += _apart(output, elapsed, load)
     cpus = _cpus(output, request)

@@ -341,7 +341,7 @@ def _line(
         raise _LineError(
             f"event {event!r}: expected 0 to 100 percent of running time, found {share}"
         )
-    at = None if interval in (None, "summary") else _finite("interval", str(interval))
+    at = None if interval in (None, "summary") else _finite("interval [s]", str(interval), 1e9)
     return Line(
         number=number,
         interval_s=at,
@@ -356,13 +356,13 @@ def _line(
     )
 
 
-def _finite(what: str, text: str) -> float:
+def _finite(what: str, text: str, most: float = 1e20) -> float:
     try:
         value = float(text.replace(",", "."))
     except ValueError:
         value = math.nan
-    if not 0 <= value < 1e20:
-        raise _LineError(f"{what}: expected a number from 0 to 1e20, found {text[:80]!r}")
+    if not 0 <= value < most:
+        raise _LineError(f"{what}: expected a number from 0 to {most:g}, found {text[:80]!r}")
     return value
 
 
