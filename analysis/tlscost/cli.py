@@ -18,6 +18,7 @@ import typer
 
 from tlscost.bench.cli import app as bench
 from tlscost.errors import DONE, INTERRUPTED, TlscostError
+from tlscost.events_cli import events
 from tlscost.import_cli import app as imports
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(bench, name="bench")
+app.command()(events)
 app.add_typer(imports, name="import")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]

@@ -31,8 +31,10 @@ __all__ = [
     "load",
     "microarchitecture",
     "microarchitectures",
+    "names",
     "quantities",
     "recognise",
+    "split_mode",
 ]
 
 COMMON = "common"  # the formulas over quantities
@@ -72,16 +74,16 @@ def _tokens(expression: str) -> list[tuple[str | None, str]]:
     return tokens
 
 
-def _names(expression: str) -> list[str]:
-    """Event names of an arithmetic expression, in order of appearance."""
-    names = list(dict.fromkeys(name for name, _ in _tokens(expression) if name))
-    if not names:
+def names(expression: str) -> list[str]:
+    """Return the names in an arithmetic expression, in order of appearance."""
+    found = list(dict.fromkeys(name for name, _ in _tokens(expression) if name))
+    if not found:
         raise ValueError(f"formula {expression!r} names no event")
-    return names
+    return found
 
 
 def _readable(expression: str) -> str:
-    ones = pd.DataFrame(1.0, index=[0], columns=_names(expression))
+    ones = pd.DataFrame(1.0, index=[0], columns=names(expression))
     try:
         ones.eval(expression, engine="python")
     except SyntaxError as error:
@@ -133,7 +135,7 @@ class Formula(_Frozen):
     @property
     def events(self) -> list[str]:
         """Names of the events that the formula takes."""
-        return [] if self.formula is None else _names(self.formula)
+        return [] if self.formula is None else names(self.formula)
 
     def evaluate(self, counts: pd.DataFrame) -> "pd.Series[float]":
         """Evaluate over `counts`, shape (runs, events); null where an event is null or missing."""
@@ -168,7 +170,7 @@ class Quantity(_Frozen):
     @property
     def names(self) -> list[str]:
         """Names of the events."""
-        return _names(self.events) if isinstance(self.events, str) else []
+        return names(self.events) if isinstance(self.events, str) else []
 
     def text(self, mode: str | None) -> str:
         """Return the expression as part of another one, its events in one mode if that is given."""
@@ -195,7 +197,7 @@ class CommonMetric(_Frozen):
     @property
     def quantities(self) -> list[str]:
         """Names of the quantities that it takes."""
-        return list(dict.fromkeys(_split_mode(name)[0] for name in _names(self.formula)))
+        return list(dict.fromkeys(split_mode(name)[0] for name in names(self.formula)))
 
     def over(self, known: Mapping[str, Quantity], document: str) -> Formula | None:
         """Make the formula over events; None where it is optional and a quantity is not known."""
@@ -220,13 +222,14 @@ class CommonMetric(_Frozen):
         )
 
 
-def _split_mode(name: str) -> tuple[str, str | None]:
+def split_mode(name: str) -> tuple[str, str | None]:
+    """Return an event's name, and the mode that it is counted in (u, k, uk) if it is given."""
     match = _MODE.fullmatch(name)
     return (match["name"], match["mode"]) if match else (name, None)
 
 
 def _text(name: str, known: Mapping[str, Quantity]) -> str:
-    quantity, mode = _split_mode(name)
+    quantity, mode = split_mode(name)
     return known[quantity].text(mode)
 
 
@@ -320,8 +323,8 @@ def common() -> Common:
 @cache
 def microarchitectures() -> tuple[str, ...]:
     """Names of the microarchitectures that a file is about, by vendor and age."""
-    names = [path.stem for path in _path(COMMON).parent.glob("*.toml") if path.stem != COMMON]
-    known = [name for name in names if _file(name).uarch is not None]
+    files = [path.stem for path in _path(COMMON).parent.glob("*.toml") if path.stem != COMMON]
+    known = [name for name in files if _file(name).uarch is not None]
     return tuple(sorted(known, key=lambda name: microarchitecture(name).order))
 
 

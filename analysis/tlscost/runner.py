@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tlscost import guest
+from tlscost import guest, passes
 from tlscost.cell import Cell
 from tlscost.count import plugin_option
 from tlscost.errors import DONE, FAILED, INTERRUPTED, TlscostError
@@ -229,7 +229,8 @@ def _command_line(
     argv += ["--server-cpus", _cpus(placement.server), "--load-cpus", _cpus(placement.load), *where]
     if machine is None:
         argv += ["--source", cell.source]
-        argv += [word for events in cell.events for word in ("--events", events)]
+        sets = cell.events or (passes.here() if cell.source == "perf" else ())
+        argv += [word for events in sets for word in ("--events", events)]
     argv += _options(
         {
             "--idle-s": rules["idle_s"],
