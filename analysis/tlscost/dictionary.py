@@ -265,9 +265,9 @@ def files_for(machine: str, uarch: str | None = None, *, papi: bool = False) -> 
     if machine != NATIVE:
         return ("simulated", "p6")
     if papi:
-        return (PAPI, GENERIC)
+        return (GENERIC, PAPI)
     known = [uarch] if uarch in microarchitectures() else []
-    return (*known, KERNEL, GENERIC)
+    return (GENERIC, *known, KERNEL)
 
 
 def formulas(files: Iterable[str]) -> tuple[Formula, ...]:
