@@ -111,7 +111,7 @@ bool tc_perf_counts(int cpu, char *reason, size_t size)
     return false;
 }
 
-bool tc_perf_has_pmu(int cpu, char *reason, size_t size)
+enum tc_status tc_perf_pmu(int cpu, char *reason, size_t size)
 {
     struct tc_event cycles = {.name = "cycles", .mode = TC_MODE_USER};
     struct tc_error err = {""};
@@ -119,17 +119,16 @@ bool tc_perf_has_pmu(int cpu, char *reason, size_t size)
     *reason = '\0';
     if (tc_event_encode(&cycles, &err) != 0) {
         (void)snprintf(reason, size, "%s", err.message);
-        return false;
+        return TC_STATUS_UNSUPPORTED;
     }
     tc_core_pmus_direct(tc_core_pmus_here(), cpu, &cycles.attr);
     int fd = tc_perf_open(&cycles.attr, scope == TC_SCOPE_CPU ? -1 : 0,
                           scope == TC_SCOPE_CPU ? cpu : -1, -1);
     if (fd >= 0) {
         (void)close(fd);
-        return tc_perf_counts(cpu, reason, size);
+        return tc_perf_counts(cpu, reason, size) ? TC_STATUS_OK : TC_STATUS_UNSUPPORTED;
     }
-    (void)tc_perf_explain(-fd, &cycles, scope, reason, size);
-    return false;
+    return tc_perf_explain(-fd, &cycles, scope, reason, size);
 }
 
 /* How many events of that name count at once. */
@@ -178,7 +177,7 @@ void tc_perf_probe(int cpu, struct tc_source_report *report)
     }
     (void)close(fd);
     report->available = true;
-    if (!tc_perf_has_pmu(cpu, report->reason, sizeof(report->reason))) {
+    if (tc_perf_pmu(cpu, report->reason, sizeof(report->reason)) != TC_STATUS_OK) {
         return; /* software events only: the reason says why */
     }
     if (!per_cpu) {

@@ -157,7 +157,7 @@ static json_t *build_devices(void)
 static json_t *build_pmu(int cpu)
 {
     char reason[TC_REASON_MAX];
-    bool present = tc_perf_has_pmu(cpu, reason, sizeof(reason));
+    bool present = tc_perf_pmu(cpu, reason, sizeof(reason)) == TC_STATUS_OK;
     json_t *counters = present ? json_integer((json_int_t)tc_perf_counters(cpu)) : json_null();
     return json_pack("{s:b, s:o, s:o, s:o, s:o}", "present", (int)present, "counters", counters,
                      "reason", text_or_null(reason), "kinds", build_kinds(), "devices",

@@ -292,14 +292,21 @@ static void add_event(struct set *set, enum tc_mode mode, const struct tc_event 
     }
 }
 
+/* Why nothing of a request can be counted; TC_STATUS_OK: nothing is known against it. */
+struct obstacle {
+    enum tc_status status;
+    char reason[TC_REASON_MAX];
+};
+
 static void open_set(struct papi_counters *papi, size_t index,
-                     const struct tc_source_request *request, const char *broken)
+                     const struct tc_source_request *request, const struct obstacle *obstacle)
 {
     const struct place place = {
         .scope = request->scope, .cpu = request->cpus->ids[index], .pid = request->pid};
     struct set *set = &papi->sets[index];
     enum tc_mode mode = TC_MODE_USER;
-    if (*broken == '\0') {
+    bool clear = obstacle->status == TC_STATUS_OK;
+    if (clear) {
         mode = mode_of(request->events, request->events_count);
         set->failed = make_set(&place, mode, &set->id);
     }
@@ -312,25 +319,27 @@ static void open_set(struct papi_counters *papi, size_t index,
         (void)snprintf(slot->event, sizeof(slot->event), "%s", request->events[e].name);
         slot->mode = request->events[e].mode;
         slot->cpu = place.scope == TC_SCOPE_CPU ? place.cpu : TC_SLOT_NO_CPU;
-        if (*broken == '\0') {
+        if (clear) {
             add_event(set, mode, &request->events[e], &place, slot, slot_index);
         } else {
-            fail_slot(slot, TC_STATUS_UNSUPPORTED, broken);
+            fail_slot(slot, obstacle->status, obstacle->reason);
         }
     }
 }
 
 static void open_sets(struct papi_counters *papi, const struct tc_source_request *request)
 {
-    char broken[TC_REASON_MAX] = "";
-    if (tc_perf_has_pmu(request->cpus->ids[0], broken, sizeof(broken)) &&
-        request->scope == TC_SCOPE_PROCESS && request->pid != 0 && of_the_tree != NULL) {
-        (void)snprintf(broken, sizeof(broken),
+    struct obstacle obstacle;
+    obstacle.status = tc_perf_pmu(request->cpus->ids[0], obstacle.reason, sizeof(obstacle.reason));
+    if (obstacle.status == TC_STATUS_OK && request->scope == TC_SCOPE_PROCESS &&
+        request->pid != 0 && of_the_tree != NULL) {
+        obstacle.status = TC_STATUS_UNSUPPORTED;
+        (void)snprintf(obstacle.reason, sizeof(obstacle.reason),
                        "PAPI counts one set of a process tree's events only: name one --events, "
                        "of no more events than the PMU has counters, or use --source perf");
     }
     for (size_t s = 0; s < papi->sets_count; s++) {
-        open_set(papi, s, request, broken);
+        open_set(papi, s, request, &obstacle);
     }
 }
 
@@ -425,7 +434,7 @@ static void papi_probe(int cpu, struct tc_source_report *report)
 {
     struct tc_error err = {""};
     *report = (struct tc_source_report){.scope = tc_perf_scope(cpu)};
-    report->available = tc_perf_has_pmu(cpu, report->reason, sizeof(report->reason));
+    report->available = tc_perf_pmu(cpu, report->reason, sizeof(report->reason)) == TC_STATUS_OK;
     if (report->available && begin(&err) < 0) {
         report->available = false;
         (void)snprintf(report->reason, sizeof(report->reason), "%.*s", TC_REASON_MAX - 1,

@@ -33,8 +33,9 @@ enum tc_scope tc_perf_scope(int cpu);
  * cannot be tried, as by a user who may count nothing: then opening says why. */
 bool tc_perf_counts(int cpu, char *reason, size_t size);
 
-/* Whether a PMU with core counters is there and counts; reason: why not. */
-bool tc_perf_has_pmu(int cpu, char *reason, size_t size);
+/* TC_STATUS_OK where a PMU with core counters is there, counts, and this user may use it; else why
+ * not, in reason. */
+enum tc_status tc_perf_pmu(int cpu, char *reason, size_t size);
 
 /* Counters of the PMU that can count at once, found by trying (0: no PMU). */
 size_t tc_perf_counters(int cpu);

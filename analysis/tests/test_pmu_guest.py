@@ -59,16 +59,21 @@ su nobody -c "sh /tmp/measure off papi --events {PRESETS}" || exit 1
 """
 
 
+def cell_files() -> dict[str, cpio.Entry]:
+    """Return what a guest needs to measure a cell."""
+    files = programs("test_collect_known_loop", "tlscost-collect", "tlscost-serve", "tlscost-load")
+    presets = root() / "data" / "events" / "papi_presets.csv"
+    files["cell/papi_presets.csv"] = cpio.file(presets.read_bytes())
+    files["cell/profile.cnf"] = cpio.file((profiles_dir() / f"{TLS}.cnf").read_bytes())
+    for tls in ("off", TLS):
+        files[f"cell/{tls}.json"] = cpio.file(json.dumps({"cell": {**CELL, "tls": tls}}).encode())
+    return files
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Return what a guest with one CPU left: known loops, records of tlscost-serve under load."""
-    files = programs("test_collect_known_loop", "tlscost-collect", "tlscost-serve", "tlscost-load")
-    files["cell/profile.cnf"] = cpio.file((profiles_dir() / f"{TLS}.cnf").read_bytes())
-    presets = root() / "data" / "events" / "papi_presets.csv"
-    files["cell/papi_presets.csv"] = cpio.file(presets.read_bytes())
-    for tls in ("off", TLS):
-        files[f"cell/{tls}.json"] = cpio.file(json.dumps({"cell": {**CELL, "tls": tls}}).encode())
-    done = run_in_guest(tmp_path_factory.mktemp("guest"), SCRIPT, files=files)
+    done = run_in_guest(tmp_path_factory.mktemp("guest"), SCRIPT, files=cell_files())
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
@@ -185,3 +190,35 @@ def test_papi_counts_what_perf_counts(measured: Finished) -> None:
         assert value == pytest.approx(float(perf["value"][metric]), rel=within), metric
     assert pd.isna(papi.loc["l1d_misses", "value"])
     assert "L1D_CACHE_REFILL" in papi.loc["l1d_misses", "reason"]
+
+
+CPU_SCRIPT = f"""
+tlscost-collect --record /out/r.jsonl --header /cell/off.json \
+    --server-cpus 0 --load-cpus 1 --network veth --connect 198.18.0.1:8443 \
+    --idle-s 0.2 --warmup-s 0.2 --window-s 0.5 --completions 5 --sample-ms 50 --events {COUNTED} \
+    -- tlscost-serve --cpu-list 0 --listen 198.18.0.1:8443 --size 36864 \
+    -- tlscost-load --url http://198.18.0.1:8443/36864 --cpu-list 1 --connections 4 --page {{page}}
+"""
+
+
+def test_whole_cpus_are_counted_and_sampled(tmp_path: Path) -> None:
+    """As root: the server's CPU, apart from the load's; in kernel mode the guest cannot tell."""
+    done = run_in_guest(tmp_path, CPU_SCRIPT, files=cell_files(), cpus=2)
+    assert done.returncode == 0, done.stderr
+    path = done.out / "r.jsonl"
+    whole = record.read(path)
+    assert whole.header.sources[0]["scope"] == "cpu"
+    (window,) = whole.windows
+    counts = counts_of(path)
+    user = counts["instructions:u"]
+    assert (user["cpu"], user["status"], user["origin"]) == (0, "ok", "counted")
+    assert counts["cycles:u"]["raw"] == pytest.approx(2 * user["raw"], rel=0.01)
+    assert window.samples is not None
+    assert window.samples["how"] == "ring"
+    sampled = window.samples["counts"]["0"]
+    assert len(sampled["t_ns"]) >= 10
+    for name, count in counts.items():
+        if name in sampled:
+            assert sampled[name] == sorted(sampled[name])
+            assert sampled[name][-1] == count["raw"]
+    assert set(COUNTED.split(",")) <= set(sampled)
