@@ -117,7 +117,7 @@ def softpmu(
     machine: Annotated[str, typer.Option(help="see `tlscost machines`")] = "p3-xeon-512k",
     as_json: Json = False,
 ) -> None:
-    """Plugin against cachegrind, empty callbacks and bare TCG: CPU time of real programs."""
+    """Plugin against cachegrind, empty callbacks and bare TCG: time that real programs take."""
     from tlscost.bench import softpmu as bench
     from tlscost.bench.programs import programs
     from tlscost.bench.ratio import against_each
@@ -127,12 +127,12 @@ def softpmu(
         runs = bench.run(programs(Path(scratch)), simulated_or_file(machine), rounds)
     ratios = against_each(
         runs,
-        by=["program", "instructions_m"],
+        by=["program", "instructions_m", "measure"],
         who="way",
         ours=bench.WAYS[0],
         value="ns_per_instruction",
     )
-    _show("CPU time per instruction [ns]; ratios: ours to theirs", ratios, as_json)
+    _show("time per instruction [ns]; ratios: ours to theirs", ratios, as_json)
 
 
 @app.command()
