@@ -40,7 +40,7 @@ def inner(tmp_path: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         no_orphan([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_inner.py"]),
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ANALYSIS)},
+        env={**os.environ, "PYTHONPATH": f"{ANALYSIS}:{ANALYSIS / 'tests'}"},
         stdout=subprocess.PIPE,
         text=True,
     )
