@@ -1,4 +1,4 @@
-"""The metric dictionary: detection, formulas against answers worked out by hand, passes, its check."""
+"""The metric dictionary: detection, formulas with answers worked out by hand, passes, the check."""
 
 from __future__ import annotations
 
