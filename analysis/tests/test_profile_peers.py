@@ -8,7 +8,9 @@ import pytest
 from peers import PEERS, Answer, UnableError, Visit
 from serve import pattern
 
+from tests import test_guest
 from tests.test_servers import cell, running, site
+from tlscost import guest
 from tlscost.profiles import profile, profile_names
 from tlscost.servers import prepare
 
@@ -43,6 +45,21 @@ def test_peer_negotiates_the_profile_and_gets_the_body(
     tmp_path: Path, peer: str, name: str, server: str
 ) -> None:
     answer = visited(tmp_path, peer, name, server)
+    expected = profile(name)
+    assert (answer.protocol, answer.suite) == (expected.protocol, expected.cipher)
+    assert answer.body == pattern(SIZE)
+
+
+@pytest.mark.parametrize("server", ["serve", "nginx"])
+@pytest.mark.parametrize("name", ["kant2000", "des"])
+def test_a_guest_negotiates_the_profile(tmp_path: Path, name: str, server: str) -> None:
+    where = site(tmp_path)
+    wanted = cell(server=server, tls=name, size=SIZE)
+    made = test_guest.prepare(wanted, where)
+    with test_guest.running(made.argv) as process:
+        test_guest.wait_for(guest.SERVING, where, process)
+        visit = Visit(where, profile(name), f"/{SIZE}", tmp_path, made.versions["server_openssl"])
+        answer = PEERS["nss"](visit)
     expected = profile(name)
     assert (answer.protocol, answer.suite) == (expected.protocol, expected.cipher)
     assert answer.body == pattern(SIZE)
