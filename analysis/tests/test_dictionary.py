@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import subprocess
 
 import pandas as pd
 import pytest
 
 from tests.dictionary_answers import ANSWERS, COUNTS, METRICS
+from tests.test_doctor import quiet_machine
 from tlscost import dictionary, dictionary_check, passes
 from tlscost.dictionary_table import BEGIN, END, markdown
 from tlscost.errors import TlscostError
-from tlscost.paths import root
+from tlscost.paths import program, root
+from tlscost.probe import Probe
 from tlscost.uarch import Counters
 
 UARCHES = dictionary.microarchitectures()
@@ -230,6 +234,31 @@ def test_passes_have_the_anchor_and_keep_metrics_together(name):
             apart = [event for event in formula.events if event.endswith((":u", ":k"))]
             holding = [one for one in planned if set(apart) <= set(one)]
             assert holding, formula.name
+
+
+@pytest.mark.parametrize("name", ["p6", "netburst", "skylake_server", "zen1", "neoverse_n2"])
+def test_the_collector_takes_every_set(name):
+    argv = [str(program("tlscost-collect")), "--probe"]
+    for one in passes.of_microarchitecture(name, smt=True, watchdog=True):
+        argv += ["--events", ",".join(one)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    tried = json.loads(done.stdout)["sources"][0]["events"]
+    assert {event["event"] for event in tried} >= set(COUNTS[name]) - {"BUS_DRDY_CLOCKS"}
+
+
+def test_run_takes_the_passes_of_this_machine_where_a_pmu_counts(monkeypatch):
+    found = quiet_machine()
+    monkeypatch.setattr(passes.probe, "run", lambda _events: Probe.model_validate(found))
+    passes.here.cache_clear()
+    first, *others = passes.here()
+    assert "L1D:REPLACEMENT" in ",".join([first, *others])
+    assert first.endswith("minor-faults,major-faults")
+    assert all(len(one.split(",")) <= 2 + 8 for one in others)  # SMT is off there
+    found["pmu"] |= {"present": False, "reason": "test"}
+    passes.here.cache_clear()
+    assert passes.here() == ()
+    passes.here.cache_clear()
 
 
 def test_the_table_of_the_documentation_is_made_from_the_files():
