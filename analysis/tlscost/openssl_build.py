@@ -150,8 +150,16 @@ def _archive(name: str, recipe: dict[str, Any], say: Say) -> Path:
         say(f"fetching OpenSSL {name}: the source of Debian {release}")
         with tempfile.TemporaryDirectory() as private:
             apt = PrivateApt(Path(private), _debian_architecture(), release)
-            apt.update(kind="deb-src")
-            apt.download_source("openssl", directory)
+            try:
+                apt.update(kind="deb-src")
+                apt.download_source("openssl", directory)
+            except TlscostError as error:
+                kept = directory.with_suffix("")  # what it is called once it is whole
+                raise TlscostError(
+                    f"{error}; needed: the source of OpenSSL {name}, which Debian {release} has: "
+                    f"add a mirror that has it, or put its openssl_*.orig.tar.gz into {kept}",
+                    CANNOT,
+                ) from error
 
     directory = made_once(f"openssl-source-{name}", [release, sha256 or ""], make, say)
     archive = next(directory.glob("openssl_*.orig.tar.*"))
