@@ -106,9 +106,6 @@ static double whole_count(struct value value)
 static uint64_t corrected_ns(const struct tc_line *line, int cpu)
 {
     uint64_t sum_ns = 0;
-    if (line->meter->counters->source->background_goes_on) {
-        return elapsed_ns(line->window);
-    }
     for (size_t i = 0; i < line->cpus->count; i++) {
         uint64_t one_ns = tc_window_idle_ns(line->window, line->meter, i);
         if (line->cpus->ids[i] == cpu) {

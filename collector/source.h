@@ -139,9 +139,6 @@ struct tc_source {
     /* What this user may count on a CPU: TC_SCOPE_CPU if all that runs there. */
     enum tc_scope (*scope)(int cpu);
     tc_passes_fits fits; /* context: const int *, a CPU */
-    /* What the CPUs do while idle (a periodic tick) goes on, as much, while they are busy, and is
-     * no part of the transactions: corrected for over whole windows, not over their idle time. */
-    bool background_goes_on;
     /* cpu: where to try. Never fails: what cannot be done is the report. */
     void (*probe)(int cpu, struct tc_source_report *report);
     /* Fails only where nothing could be counted for want of memory or of /proc; a slot that

@@ -274,11 +274,8 @@ static void softpmu_probe(int cpu, struct tc_source_report *report)
     *report = (struct tc_source_report){.available = true, .scope = TC_SCOPE_CPU};
 }
 
-/* A simulation is slower than its machine, but the guest's ticks come by the host's clock: a
- * transaction holds many times as many as it would on the machine. */
 const struct tc_source tc_source_softpmu = {
     .name = "softpmu",
-    .background_goes_on = true,
     .probe = softpmu_probe,
     .open = softpmu_open,
     .start = softpmu_start_stop,

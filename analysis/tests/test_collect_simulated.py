@@ -125,9 +125,8 @@ def test_idle_time_is_the_guests_and_the_rest_null(tmp_path: Path) -> None:
     assert window["server_rss_bytes"] is None
     for count in window["counts"]:
         if (count["cpu"], count["event"], count["mode"]) == (0, "INST_RETIRED", "u"):
-            # What goes on while the guest idles goes on while it is busy.
-            length = window["end_ns"] - window["start_ns"]
-            expected = count["raw"] - rate["INST_RETIRED"] / elapsed * length
+            idle_ns = window["cpus"][0]["idle_ns"]
+            expected = count["raw"] - rate["INST_RETIRED"] / elapsed * idle_ns
             assert count["corrected"] == pytest.approx(expected)
         if count["event"] == "ref_cycles":
             assert count["raw"] is None
