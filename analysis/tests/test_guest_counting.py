@@ -24,7 +24,7 @@ from tlscost.paths import profiles_dir, program
 from tlscost.servers import Site, serve_options
 
 TLS = "tls13-ecdsa-x25519"
-TRANSACTIONS = 5
+TRANSACTIONS = 10
 PATIENCE_S = 300  # machines are shared; on a quiet one it takes seconds
 # Of the instructions; docs/fidelity.md has what was measured.
 BOUND = 1e-4
